@@ -1,0 +1,353 @@
+//! The description of a model: a small tree of plain data, one entry per layer.
+//!
+//! Choices are enum variants that carry their own parameters, so a combination that means nothing cannot be written
+//! down. Nothing here knows a model's name, a file or a weight; the walk ([`crate::walk`]) reads it, the cost model
+//! reads it, `attend show` prints it.
+
+pub use attend_kernels::{Activation, Mask, Pairing};
+use serde::{Deserialize, Serialize};
+
+/// A whole model: one or two stacks, an optional pooler and a head.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelSpec {
+    pub body: Body,
+    /// Dense + activation over the first token of the last hidden state (BERT's pooler); feeds [`Head::Sequence`]
+    /// heads whose source is [`SequenceSource::Pooler`].
+    pub pooler: Option<Pooler>,
+    pub head: Head,
+    /// The number of positions the model was made for; `None` where positions have no end (T5).
+    pub context: Option<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Body {
+    Encoder(Stack),
+    Decoder(Stack),
+    EncoderDecoder { encoder: Stack, decoder: Stack },
+}
+
+/// Which of a model's stacks is meant. A model with one stack has only that one, whatever its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum StackKind {
+    Encoder,
+    Decoder,
+}
+
+/// An embedding, a list of layers, and what closes them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stack {
+    /// Width of the residual stream (D).
+    pub width: usize,
+    pub embed: Embed,
+    pub layers: Vec<Layer>,
+    /// A table of biases by relative distance that every self-attention of the stack with
+    /// [`Position::StackBias`] adds to its scores (T5, MPNet).
+    pub relative_bias: Option<RelativeBias>,
+    pub final_norm: Option<Norm>,
+    /// Multiplies the stack's output (T5 with tied tables: `D^-0.5`); 1 elsewhere.
+    pub output_scale: f32,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Embed {
+    /// Rows of the token table (V).
+    pub vocab: usize,
+    /// Width of the table's rows; a projection to the stack's width follows when they differ (ALBERT, ELECTRA).
+    pub width: usize,
+    pub table: Table,
+    /// Multiplies the token embedding (Gemma: `sqrt(D)`); 1 elsewhere.
+    pub scale: f32,
+    pub positions: AbsolutePositions,
+    /// Rows of the token-type table, where there is one.
+    pub token_types: Option<usize>,
+    pub norm: Option<Norm>,
+}
+
+/// Where a stack's token table lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Table {
+    Own,
+    /// The encoder's table is used (T5, BART).
+    Encoder,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum AbsolutePositions {
+    None,
+    /// `rows` counts every row of the table; position `p` reads row `p + offset`.
+    Learned {
+        rows: usize,
+        offset: usize,
+    },
+    /// Vaswani et al. 2017, section 3.5: angle `p / 10000^(2i/D)`.
+    Sinusoidal {
+        layout: SinusoidLayout,
+        offset: usize,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SinusoidLayout {
+    /// sin, cos, sin, cos, ... (the paper).
+    Interleaved,
+    /// all sines, then all cosines (Marian, M2M100).
+    Halves,
+}
+
+/// One transformer unit. `A` is self-attention, `C` cross-attention (where there is one), `F` the feed-forward part,
+/// each on its own branch, wired by [`Wiring`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Layer {
+    pub wiring: Wiring,
+    /// The kind of every norm on the layer's branches.
+    pub norm: Norm,
+    pub attention: Attention,
+    pub cross: Option<Attention>,
+    pub ffn: Ffn,
+    /// Multiplies each branch before it is added (Granite); 1 elsewhere.
+    pub branch_scale: f32,
+    /// Which set of weights the layer uses; layers may share one (ALBERT).
+    pub weights: usize,
+}
+
+/// How branches and norms meet the residual stream `x`.
+///
+/// ```text
+/// PreNorm      x = x + A(n(x));        x = x + F(n(x))          GPT-2, Llama
+/// PostNorm     x = n(x + A(x));        x = n(x + F(x))          the 2017 Transformer, BERT
+/// Sandwich     x = x + m(A(n(x)));     x = x + m(F(n(x)))       Gemma 2 and 3
+/// OutputNorm   x = x + n(A(x));        x = x + n(F(x))          OLMo 2
+/// NormResidual y = n(x); x = y + A(y); y = n(x); x = y + F(y)   BLOOM's option
+/// Parallel     x = x + A(n(x)) + F(n'(x))                       GPT-J, NeoX, Falcon, PaLM (n' = n when shared)
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wiring {
+    PreNorm,
+    PostNorm,
+    Sandwich,
+    OutputNorm,
+    NormResidual,
+    Parallel { shared_norm: bool },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Norm {
+    /// Zhang & Sennrich 2019: `x / sqrt(mean(x^2) + eps) * weight`.
+    Rms { eps: f32 },
+    /// Ba et al. 2016: `(x - mean) / sqrt(var + eps) * weight (+ bias)`.
+    Layer { eps: f32, bias: bool },
+    /// Layer norm without weight or bias (OLMo 1).
+    Plain { eps: f32 },
+}
+
+/// Softmax attention. MHA, GQA and MQA are its number of KV heads (K = H, 1 < K < H, K = 1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attention {
+    /// Query heads (H).
+    pub heads: usize,
+    /// Key and value heads (K).
+    pub kv_heads: usize,
+    /// Width of a query and key head (Dh).
+    pub key_dim: usize,
+    /// Width of a value head.
+    pub value_dim: usize,
+    /// Bias on the query, key and value projections.
+    pub qkv_bias: QkvBias,
+    /// Bias on the output projection.
+    pub out_bias: bool,
+    pub position: Position,
+    pub mask: Mask,
+    pub qk_norm: Option<QkNorm>,
+    /// Multiplies the scores: usually `Dh^-0.5`, 1 for T5.
+    pub scale: f32,
+    /// Clamps queries, keys and values to `[-c, c]` after projection (MPT, OLMo).
+    pub clip_qkv: Option<f32>,
+    /// `c * tanh(scores / c)` (Gemma 2).
+    pub soft_cap: Option<f32>,
+    /// One learned logit per head that takes part in the softmax and has no value (gpt-oss).
+    pub sinks: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QkvBias {
+    pub query: bool,
+    pub key: bool,
+    pub value: bool,
+}
+
+impl QkvBias {
+    pub const NONE: QkvBias = QkvBias::all(false);
+
+    /// The same answer for query, key and value.
+    pub const fn all(present: bool) -> QkvBias {
+        QkvBias { query: present, key: present, value: present }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Position {
+    None,
+    Rope(Rope),
+    Alibi(Alibi),
+    /// The attention's own table of biases by relative distance (UMT5).
+    RelativeBias(RelativeBias),
+    /// The stack's shared table, [`Stack::relative_bias`].
+    StackBias,
+}
+
+/// Rotary embedding (Su et al. 2021) of the first `dim` elements of each query and key head.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rope {
+    pub base: f64,
+    /// Rotated width; less than the head's width for partial rotary.
+    pub dim: usize,
+    pub pairing: Pairing,
+    pub scaling: RopeScaling,
+}
+
+/// What is done to the rotary frequencies to reach beyond the trained length.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum RopeScaling {
+    None,
+    /// Chen et al. 2023: positions divided by `factor`.
+    Linear {
+        factor: f64,
+    },
+    /// NTK-aware base that grows with the sequence's length beyond `original`.
+    Dynamic {
+        factor: f64,
+        original: usize,
+    },
+    /// Llama 3.1: low frequencies divided by `factor`, high ones kept, a linear ramp between.
+    Llama3 {
+        factor: f64,
+        low_freq_factor: f64,
+        high_freq_factor: f64,
+        original: usize,
+    },
+    /// Peng et al. 2023. `attention_factor` multiplies cosine and sine.
+    Yarn {
+        factor: f64,
+        beta_fast: f64,
+        beta_slow: f64,
+        original: usize,
+        truncate: bool,
+        attention_factor: f64,
+    },
+    /// Ding et al. 2024: a divisor per frequency, `short` up to `original` tokens and `long` beyond.
+    Long {
+        short: Vec<f32>,
+        long: Vec<f32>,
+        original: usize,
+        attention_factor: f64,
+    },
+    /// A divisor per frequency read from the file (GGUF's `rope_freqs.weight`).
+    Divisors {
+        divisors: Vec<f32>,
+    },
+}
+
+/// Press et al. 2022: a penalty proportional to the distance between query and key, a slope per head.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Alibi {
+    pub slopes: SlopeOrder,
+    /// The exponent range of the slopes, 8 in the paper.
+    pub max_bias: f32,
+    /// Slopes, positions and their product are rounded to bfloat16 (Falcon).
+    pub rounded: bool,
+    /// The bias is added before the scores are scaled, and so scaled with them (Falcon).
+    pub scaled: bool,
+}
+
+/// The order of ALiBi slopes when the number of heads is not a power of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SlopeOrder {
+    /// The slopes of the next lower power of two, then every other slope of the next higher (BLOOM, Falcon).
+    LowerFirst,
+    /// The slopes of the next higher power of two, odd places first, then even ones (MPT).
+    OddFirst,
+}
+
+/// T5's bucketed relative positions (Raffel et al. 2020, section 2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelativeBias {
+    pub buckets: usize,
+    pub max_distance: usize,
+    /// Keys after the query have buckets of their own.
+    pub bidirectional: bool,
+    pub heads: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct QkNorm {
+    pub norm: Norm,
+    pub scope: QkNormScope,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QkNormScope {
+    /// Each head by itself, one weight of a head's width shared by all (Qwen 3, Gemma 3).
+    Head,
+    /// Each head by itself, a weight for every head (StableLM, Cohere).
+    EachHead,
+    /// The whole projection at once (OLMo 2, MPT).
+    Projection,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Ffn {
+    /// `down(act(up(x)))`
+    Mlp { hidden: usize, activation: Activation, bias: bool },
+    /// `down(act(gate(x)) * up(x))` (Shazeer 2020)
+    Gated { hidden: usize, activation: Activation, bias: bool },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pooler {
+    pub activation: Activation,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Head {
+    /// The hidden states are the answer (BertModel, T5EncoderModel).
+    None,
+    /// A row of logits over the vocabulary for every token.
+    Lm(LmHead),
+    /// One row of logits for each sequence.
+    Sequence { labels: usize, source: SequenceSource, bias: bool },
+    /// A row of logits for every token.
+    Token { labels: usize, bias: bool },
+    /// Start and end logits for every token.
+    Span { bias: bool },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LmHead {
+    pub vocab: usize,
+    /// The output matrix is the token table.
+    pub tied: bool,
+    pub bias: bool,
+    /// Dense, activation and norm before the output matrix (BERT).
+    pub transform: Option<Transform>,
+    /// Multiplies the logits (Cohere; Granite divides).
+    pub scale: f32,
+    /// `c * tanh(logits / c)` (Gemma 2).
+    pub soft_cap: Option<f32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Transform {
+    pub activation: Activation,
+    pub norm: Norm,
+}
+
+/// The vector a sequence classifier reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SequenceSource {
+    /// The output of [`ModelSpec::pooler`].
+    Pooler,
+    /// The first token's hidden state.
+    First,
+    /// The last token's hidden state.
+    Last,
+}

@@ -4,7 +4,7 @@
 //! down. Nothing here knows a model's name, a file or a weight; the walk ([`crate::walk`]) reads it, the cost model
 //! reads it, `attend show` prints it.
 
-pub use attend_kernels::{Activation, Mask, Pairing};
+pub use attend_kernels::{Activation, Mask, Pairing, RopeScaling, SinusoidLayout, SlopeOrder};
 use serde::{Deserialize, Serialize};
 
 /// A whole model: one or two stacks, an optional pooler and a head.
@@ -44,8 +44,6 @@ pub struct Stack {
     /// [`Position::StackBias`] adds to its scores (T5, MPNet).
     pub relative_bias: Option<RelativeBias>,
     pub final_norm: Option<Norm>,
-    /// Multiplies the stack's output (T5 with tied tables: `D^-0.5`); 1 elsewhere.
-    pub output_scale: f32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,14 +82,6 @@ pub enum AbsolutePositions {
         layout: SinusoidLayout,
         offset: usize,
     },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SinusoidLayout {
-    /// sin, cos, sin, cos, ... (the paper).
-    Interleaved,
-    /// all sines, then all cosines (Marian, M2M100).
-    Halves,
 }
 
 /// One transformer unit. `A` is self-attention, `C` cross-attention (where there is one), `F` the feed-forward part,
@@ -205,48 +195,6 @@ pub struct Rope {
     pub scaling: RopeScaling,
 }
 
-/// What is done to the rotary frequencies to reach beyond the trained length.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum RopeScaling {
-    None,
-    /// Chen et al. 2023: positions divided by `factor`.
-    Linear {
-        factor: f64,
-    },
-    /// NTK-aware base that grows with the sequence's length beyond `original`.
-    Dynamic {
-        factor: f64,
-        original: usize,
-    },
-    /// Llama 3.1: low frequencies divided by `factor`, high ones kept, a linear ramp between.
-    Llama3 {
-        factor: f64,
-        low_freq_factor: f64,
-        high_freq_factor: f64,
-        original: usize,
-    },
-    /// Peng et al. 2023. `attention_factor` multiplies cosine and sine.
-    Yarn {
-        factor: f64,
-        beta_fast: f64,
-        beta_slow: f64,
-        original: usize,
-        truncate: bool,
-        attention_factor: f64,
-    },
-    /// Ding et al. 2024: a divisor per frequency, `short` up to `original` tokens and `long` beyond.
-    Long {
-        short: Vec<f32>,
-        long: Vec<f32>,
-        original: usize,
-        attention_factor: f64,
-    },
-    /// A divisor per frequency read from the file (GGUF's `rope_freqs.weight`).
-    Divisors {
-        divisors: Vec<f32>,
-    },
-}
-
 /// Press et al. 2022: a penalty proportional to the distance between query and key, a slope per head.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Alibi {
@@ -257,15 +205,6 @@ pub struct Alibi {
     pub rounded: bool,
     /// The bias is added before the scores are scaled, and so scaled with them (Falcon).
     pub scaled: bool,
-}
-
-/// The order of ALiBi slopes when the number of heads is not a power of two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SlopeOrder {
-    /// The slopes of the next lower power of two, then every other slope of the next higher (BLOOM, Falcon).
-    LowerFirst,
-    /// The slopes of the next higher power of two, odd places first, then even ones (MPT).
-    OddFirst,
 }
 
 /// T5's bucketed relative positions (Raffel et al. 2020, section 2.1).
@@ -329,7 +268,7 @@ pub struct LmHead {
     pub bias: bool,
     /// Dense, activation and norm before the output matrix (BERT).
     pub transform: Option<Transform>,
-    /// Multiplies the logits (Cohere; Granite divides).
+    /// Multiplies the logits (T5 with tied tables: `D^-0.5`; Cohere; Granite divides); 1 elsewhere.
     pub scale: f32,
     /// `c * tanh(logits / c)` (Gemma 2).
     pub soft_cap: Option<f32>,

@@ -1,1 +1,3 @@
+//! What the tests of several crates share. Nothing here is part of the product.
 
+pub mod golden;

@@ -1,5 +1,8 @@
 //! Activation functions and their derivatives.
 
+use crate::vecmath::{exp, fma, normal_cdf, sigmoid, tanh};
+use std::f32::consts::FRAC_2_SQRT_PI;
+
 /// A pointwise non-linearity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -18,4 +21,101 @@ pub enum Activation {
     Silu,
     Tanh,
     Sigmoid,
+}
+
+impl Activation {
+    /// The function's value; absolute error below `3e-7 max(1, |x|)`.
+    pub fn apply(self, x: f32) -> f32 {
+        self.value::<false>(x)
+    }
+
+    /// The derivative at `x`; 0 for ReLU at 0. Absolute error below `1e-6`.
+    pub fn derivative(self, x: f32) -> f32 {
+        self.slope::<false>(x)
+    }
+
+    /// Applies the function to every element in place.
+    pub fn apply_slice(self, values: &mut [f32]) {
+        for x in values {
+            *x = self.value::<false>(*x);
+        }
+    }
+
+    /// Multiplies each gradient by the derivative at the input that the forward pass saw: `d[i] *= f'(x[i])`.
+    pub fn backward_slice(self, x: &[f32], d: &mut [f32]) {
+        for (d, &x) in d.iter_mut().zip(x) {
+            *d *= self.slope::<false>(x);
+        }
+    }
+
+    #[inline(always)]
+    fn value<const FMA: bool>(self, x: f32) -> f32 {
+        match self {
+            Activation::Identity => x,
+            Activation::Relu => relu(x),
+            Activation::ReluSquared => relu(x) * relu(x),
+            Activation::Gelu => x * normal_cdf::<FMA>(x),
+            Activation::GeluTanh => 0.5 * x * (1.0 + tanh::<FMA>(gelu_inner::<FMA>(x))),
+            Activation::QuickGelu => x * sigmoid::<FMA>(1.702 * x),
+            Activation::Silu => x * sigmoid::<FMA>(x),
+            Activation::Tanh => tanh::<FMA>(x),
+            Activation::Sigmoid => sigmoid::<FMA>(x),
+        }
+    }
+
+    #[inline(always)]
+    fn slope<const FMA: bool>(self, x: f32) -> f32 {
+        match self {
+            Activation::Identity => 1.0,
+            Activation::Relu => {
+                if x > 0.0 {
+                    1.0
+                } else {
+                    0.0
+                }
+            }
+            Activation::ReluSquared => 2.0 * relu(x),
+            // Phi(x) + x phi(x)
+            Activation::Gelu => {
+                let density = 0.5 * FRAC_2_SQRT_PI * std::f32::consts::FRAC_1_SQRT_2 * exp::<FMA>(-0.5 * x * x);
+                fma::<FMA>(x, density, normal_cdf::<FMA>(x))
+            }
+            Activation::GeluTanh => {
+                let t = tanh::<FMA>(gelu_inner::<FMA>(x));
+                let inner_slope = GELU_SCALE * (1.0 + 3.0 * GELU_CUBIC * x * x);
+                0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner_slope
+            }
+            Activation::QuickGelu => {
+                let s = sigmoid::<FMA>(1.702 * x);
+                s + 1.702 * x * s * (1.0 - s)
+            }
+            Activation::Silu => {
+                let s = sigmoid::<FMA>(x);
+                s + x * s * (1.0 - s)
+            }
+            Activation::Tanh => {
+                let t = tanh::<FMA>(x);
+                1.0 - t * t
+            }
+            Activation::Sigmoid => {
+                let s = sigmoid::<FMA>(x);
+                s * (1.0 - s)
+            }
+        }
+    }
+}
+
+/// Not `max`, which would turn a NaN into 0.
+#[inline(always)]
+fn relu(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// `sqrt(2 / pi)`
+const GELU_SCALE: f32 = FRAC_2_SQRT_PI * std::f32::consts::FRAC_1_SQRT_2;
+const GELU_CUBIC: f32 = 0.044715;
+
+#[inline(always)]
+fn gelu_inner<const FMA: bool>(x: f32) -> f32 {
+    GELU_SCALE * fma::<FMA>(GELU_CUBIC * x * x, x, x)
 }

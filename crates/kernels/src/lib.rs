@@ -1,16 +1,26 @@
 //! Arithmetic on slices: the part of Attend that knows numbers and nothing of models.
 
 mod activation;
+mod attention;
 mod dtype;
 mod mask;
+mod norm;
 mod positions;
 mod rope;
+mod softmax;
+mod vecmath;
 
 pub use activation::Activation;
+pub use attention::{
+    Bias, Call, Gradients, Heads, Inputs, KvBlocks, KvLayout, Scores, attention_backward, attention_mix,
+    attention_probs, attention_scores, bytes_of, flash, textbook,
+};
 pub use dtype::DType;
 pub use mask::Mask;
+pub use norm::{NormRows, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
 pub use positions::{
     RopeScaling, SinusoidLayout, SlopeOrder, alibi_bias, alibi_slopes, log_bucket, relative_bucket, rope_frequencies,
     rope_tables, sinusoidal,
 };
-pub use rope::Pairing;
+pub use rope::{Pairing, RopeRows, rotate, rotate_back};
+pub use softmax::{log_softmax, log_sum_exp, softmax};

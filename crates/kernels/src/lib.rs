@@ -3,9 +3,15 @@
 mod activation;
 mod attention;
 mod dtype;
+mod error;
+mod gemm;
+mod isa;
 mod mask;
+mod matrix;
 mod norm;
+mod pool;
 mod positions;
+mod quant;
 mod rope;
 mod softmax;
 mod vecmath;
@@ -16,11 +22,17 @@ pub use attention::{
     attention_probs, attention_scores, bytes_of, flash, textbook,
 };
 pub use dtype::DType;
+pub use error::KernelError;
+pub use gemm::{View, gemm};
+pub use isa::{Isa, Machine, available, choose, machine};
 pub use mask::Mask;
+pub use matrix::{Compute, Matrix, MatrixBuilder};
 pub use norm::{NormRows, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
+pub use pool::{parallel, set_threads, threads};
 pub use positions::{
     RopeScaling, SinusoidLayout, SlopeOrder, alibi_bias, alibi_slopes, log_bucket, relative_bucket, rope_frequencies,
     rope_tables, sinusoidal,
 };
+pub use quant::{dequantize, quantize};
 pub use rope::{Pairing, RopeRows, rotate, rotate_back};
 pub use softmax::{log_softmax, log_sum_exp, softmax};

@@ -1,0 +1,193 @@
+//! The instruction set, chosen once at run time.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// A family of kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Isa {
+    /// Plain Rust, on every machine: the reference twin of the others.
+    Portable,
+    /// x86-64 with AVX2, FMA and F16C.
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, VL and DQ; VNNI and BF16 are used where present.
+    Avx512,
+    /// AArch64 with Advanced SIMD; the dot-product extension is used where present.
+    Neon,
+}
+
+impl Isa {
+    /// Every family, whether or not this machine has it.
+    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Neon];
+
+    /// The name that `ATTEND_ISA` takes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Neon => "neon",
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A family together with the optional instructions found beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Machine {
+    pub isa: Isa,
+    /// AVX-512 VNNI: 8-bit dot products in one instruction.
+    pub vnni: bool,
+    /// AVX-512 BF16: bf16 dot products in one instruction.
+    pub bf16: bool,
+    /// The dot-product extension of AArch64.
+    pub dotprod: bool,
+}
+
+impl Machine {
+    /// This machine limited to one family; `None` where it lacks it.
+    pub fn of(isa: Isa) -> Option<Machine> {
+        let plain = Machine { isa, vnni: false, bf16: false, dotprod: false };
+        match isa {
+            Isa::Portable => Some(plain),
+            Isa::Avx2 => has_avx2().then_some(plain),
+            Isa::Avx512 => has_avx512().then(|| Machine { vnni: has_vnni(), bf16: has_bf16(), ..plain }),
+            Isa::Neon => has_neon().then(|| Machine { dotprod: has_dotprod(), ..plain }),
+        }
+    }
+
+    /// The best family of this machine.
+    fn best() -> Machine {
+        [Isa::Avx512, Isa::Avx2, Isa::Neon].into_iter().find_map(Machine::of).unwrap_or(Machine {
+            isa: Isa::Portable,
+            vnni: false,
+            bf16: false,
+            dotprod: false,
+        })
+    }
+
+    /// The machine that a value of `ATTEND_ISA` asks for; absent or empty means the best.
+    fn named(value: Option<&str>) -> Result<Machine, String> {
+        let Some(name) = value.map(str::trim).filter(|name| !name.is_empty()) else {
+            return Ok(Machine::best());
+        };
+        let found = Isa::ALL.into_iter().find(|isa| isa.name().eq_ignore_ascii_case(name));
+        let isa = found.ok_or_else(|| {
+            format!("ATTEND_ISA={name}: unknown instruction set; known: portable, avx2, avx512, neon")
+        })?;
+        Machine::of(isa).ok_or_else(|| {
+            let have: Vec<&str> = available().into_iter().map(Isa::name).collect();
+            format!("ATTEND_ISA={name}: this machine does not have it; it has: {}", have.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.isa.name())?;
+        for (found, name) in [(self.vnni, "vnni"), (self.bf16, "bf16"), (self.dotprod, "dotprod")] {
+            if found {
+                write!(f, "+{name}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn chosen() -> &'static (Machine, Option<String>) {
+    static CHOSEN: OnceLock<(Machine, Option<String>)> = OnceLock::new();
+    CHOSEN.get_or_init(|| {
+        let value = std::env::var_os("ATTEND_ISA");
+        let value = value.as_ref().map(|text| text.to_string_lossy());
+        match Machine::named(value.as_deref()) {
+            Ok(machine) => (machine, None),
+            Err(message) => (Machine::best(), Some(message)),
+        }
+    })
+}
+
+/// Chooses the instruction set once: the best that the machine has, or what `ATTEND_ISA` names.
+///
+/// # Errors
+/// A line for the user when the variable names an unknown or absent instruction set.
+pub fn choose() -> Result<&'static Machine, String> {
+    match chosen() {
+        (machine, None) => Ok(machine),
+        (_, Some(message)) => Err(message.clone()),
+    }
+}
+
+/// What [`choose`] chose; the best of the machine when the variable was bad.
+pub fn machine() -> &'static Machine {
+    &chosen().0
+}
+
+/// Every family that this machine can run, the portable one first.
+pub fn available() -> Vec<Isa> {
+    Isa::ALL.into_iter().filter(|&isa| Machine::of(isa).is_some()).collect()
+}
+
+/// True where every named feature is found; false on the architectures that lack it.
+macro_rules! has {
+    ($name:ident, $arch:literal, $detect:ident, $($feature:tt),+) => {
+        fn $name() -> bool {
+            #[cfg(target_arch = $arch)]
+            let found = true $(&& std::arch::$detect!($feature))+;
+            #[cfg(not(target_arch = $arch))]
+            let found = false;
+            found
+        }
+    };
+}
+
+has!(has_avx2, "x86_64", is_x86_feature_detected, "avx2", "fma", "f16c");
+has!(
+    has_avx512,
+    "x86_64",
+    is_x86_feature_detected,
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512dq",
+    "avx2",
+    "fma",
+    "f16c"
+);
+has!(has_vnni, "x86_64", is_x86_feature_detected, "avx512vnni");
+has!(has_bf16, "x86_64", is_x86_feature_detected, "avx512bf16");
+has!(has_neon, "aarch64", is_aarch64_feature_detected, "neon");
+has!(has_dotprod, "aarch64", is_aarch64_feature_detected, "dotprod");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_understood_and_bad_ones_explained() {
+        assert_eq!(Machine::named(None), Ok(Machine::best()));
+        assert_eq!(Machine::named(Some(" ")), Ok(Machine::best()));
+        assert_eq!(Machine::named(Some("Portable")).map(|machine| machine.isa), Ok(Isa::Portable));
+        let unknown = Machine::named(Some("sse9")).unwrap_err();
+        assert!(unknown.contains("sse9") && unknown.contains("portable"), "{unknown}");
+        for isa in Isa::ALL {
+            match Machine::named(Some(isa.name())) {
+                Ok(machine) => assert_eq!(machine.isa, isa),
+                Err(message) => {
+                    assert!(!available().contains(&isa));
+                    assert!(message.contains("does not have it"), "{message}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn portable_is_always_there() {
+        assert_eq!(available().first(), Some(&Isa::Portable));
+        assert!(Machine::of(machine().isa).is_some());
+    }
+}

@@ -15,12 +15,12 @@ PLAIN = {
     "arithmetic": "Question: What is 17 + 25?\nAnswer:",
     "list": "Three primary colours:\n1. Red\n2.",
     "letter": "Dear Sir or Madam,\n\nI am writing to you about the",
-    "python": "def fibonacci(n):\n    \"\"\"Return the n-th Fibonacci number.\"\"\"\n    if n <",
+    "python": 'def fibonacci(n):\n    """Return the n-th Fibonacci number."""\n    if n <',
     "rust": "fn main() {\n    let numbers = vec![1, 2, 3];\n    for",
-    "c": "#include <stdio.h>\n\nint main(void) {\n\tprintf(\"",
+    "c": '#include <stdio.h>\n\nint main(void) {\n\tprintf("',
     "html": "<!DOCTYPE html>\n<html>\n<head>\n  <title>",
     "sql": "SELECT name, COUNT(*) FROM orders WHERE",
-    "json": "{\"name\": \"Alice\", \"age\": 30, \"city\": \"",
+    "json": '{"name": "Alice", "age": 30, "city": "',
     "french": "La tour Eiffel est située à Paris et elle a été construite",
     "german": "Die Straße führt über die Brücke und dann durch den Wald bis",
     "spanish": "El perro de mi vecino siempre ladra cuando",
@@ -32,7 +32,7 @@ PLAIN = {
     "emoji": "I love pizza 🍕 and 🎉 parties! My favourite emoji is",
     "family-emoji": "👩‍👩‍👧‍👦 is an emoji that shows",
     "spaces": "  two  spaces   three    four\n\n\n\tand a tab:",
-    "punctuation": "Wait... what?! (No -- really?) \"Yes,\" she said;",
+    "punctuation": 'Wait... what?! (No -- really?) "Yes," she said;',
     "math": "The derivative of x^2 + 3x - 5 with respect to x is",
     "dialogue": "Teacher: What is the largest planet in our solar system?\nStudent:",
     "upper": "BREAKING NEWS: SCIENTISTS HAVE DISCOVERED",
@@ -71,8 +71,8 @@ SCORED = (
     "build towers on rocks in the open sea; his Eddystone Lighthouse, finished in 1759, was made of interlocking blocks of "
     "granite and became the model for many others. The greatest step, however, was made by Augustin-Jean Fresnel, whose "
     "lens of thin glass rings gathered the light of a small lamp into one bright beam. Today most lighthouses are "
-    "automatic: nobody climbs the stairs to trim the wick, and satellites tell the captain where he is. \"But a light,\" "
-    "said the last keeper of Fair Isle South when he left in 1998, \"is a light.\" People still paint them, photograph "
+    'automatic: nobody climbs the stairs to trim the wick, and satellites tell the captain where he is. "But a light," '
+    'said the last keeper of Fair Isle South when he left in 1998, "is a light." People still paint them, photograph '
     "them, and travel far to see them."
 )
 
@@ -119,7 +119,7 @@ SENTENCES = [
     "Instructions for making a loaf of bread in your kitchen oven",
     "What is the capital of France?",
     "Paris is the capital and largest city of France.",
-    "fn main() { println!(\"Hello, world!\"); }",
+    'fn main() { println!("Hello, world!"); }',
     "SELECT * FROM users WHERE id = 42;",
     "La vie est belle quand le soleil brille à l'horizon.",
     "Übergrößenträger müssen öfter nähen.",

@@ -1,4 +1,38 @@
 //! The parts of a transformer, the layer made of them, the walk through the layers, and the observers that may watch.
+//!
+//! A model is [`spec::ModelSpec`], plain data. [`Model::assemble`] puts it together from a source of weights;
+//! [`Model::forward`] takes a packed [`Batch`] through a stack, offering every named value ([`site::Site`]) to an
+//! [`observer::Observer`]; [`Model::backward`] goes the way back from what a [`observer::Tape`] kept.
 
+#![forbid(unsafe_code)]
+
+mod assemble;
+mod attention;
+mod batch;
+mod cache;
+mod embed;
+mod error;
+mod ffn;
+mod grads;
+mod head;
+mod layer;
+mod linear;
+pub mod loss;
+mod model;
 pub mod names;
+mod norm;
+pub mod observer;
+mod position;
+pub mod site;
 pub mod spec;
+mod walk;
+
+pub use assemble::WeightSource;
+pub use attention::AttentionKind;
+pub use batch::{Batch, Encoded, Sequence};
+pub use cache::{BLOCK_TOKENS, KvCache, KvTypes, Memory};
+pub use error::Error;
+pub use grads::Gradients;
+pub use model::Model;
+pub use observer::{Nobody, Observer, Recorder, Tape};
+pub use walk::RunOptions;

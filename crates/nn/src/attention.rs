@@ -1,0 +1,325 @@
+//! Attention with its projections: query, key and value, clamp, norm and rotation, the core, and the output projection.
+
+mod backward;
+
+pub(crate) use backward::{CrossGradient, StepGradient};
+
+use crate::batch::{Batch, Packed, PackedSequence};
+use crate::grads::Gradients;
+use crate::linear::Linear;
+use crate::norm::NormLayer;
+use crate::observer::{Nobody, Observer, offer};
+use crate::position::{PositionTables, PositionUse};
+use crate::site::{BranchPart, Place, Site};
+use crate::spec::{Attention, Position};
+use attend_kernels::{
+    Bias, Call, DType, Heads, KvBlocks, KvLayout, RopeRows, Scores, attention_mix, attention_probs, attention_scores,
+    bytes_of, flash, rotate, textbook,
+};
+
+/// Which computation of the core is used: the fused one, or the textbook's with its whole matrix of scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AttentionKind {
+    #[default]
+    Flash,
+    Textbook,
+}
+
+#[derive(Debug, Clone)]
+pub struct AttentionLayer {
+    pub spec: Attention,
+    pub query: Linear,
+    pub key: Linear,
+    pub value: Linear,
+    pub out: Linear,
+    pub query_norm: Option<NormLayer>,
+    pub key_norm: Option<NormLayer>,
+    /// The name of the sinks' weight and one logit a head.
+    pub sinks: Option<(String, Vec<f32>)>,
+    pub positions: PositionUse,
+}
+
+/// What attention reads beside its input.
+pub(crate) struct Step<'s, 'b> {
+    pub packed: &'s Packed,
+    pub batch: &'s mut Batch<'b>,
+    pub tables: &'s PositionTables,
+    pub kind: AttentionKind,
+}
+
+/// Where the keys of a sequence's queries are.
+pub(crate) enum KeySource<'a> {
+    /// The sequence's own tokens, in its cache or in this step's keys and values.
+    Own { layer: usize, key: &'a [f32], value: &'a [f32] },
+    /// The encoded source: in the sequence's memory, or projected in this step.
+    Encoded { layer: usize, projected: Option<(&'a [f32], &'a [f32])> },
+}
+
+impl AttentionLayer {
+    /// Self-attention of `x` [N, D] in the layer at this depth.
+    pub(crate) fn forward<O: Observer + ?Sized>(
+        &self,
+        x: &[f32],
+        layer: usize,
+        step: &mut Step,
+        site: &dyn Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) -> Vec<f32> {
+        let query = self.queries(x, step.tables, site, observer);
+        let (key, value) = self.keys_values(x, Some(step.tables), site, observer);
+        for (sequence, rows) in step.batch.sequences.iter_mut().zip(&step.packed.sequences) {
+            if let Some(cache) = &mut sequence.cache {
+                let (key, value) = (self.key_rows(&key, &rows.rows), self.value_rows(&value, &rows.rows));
+                cache.write(layer, rows.past, key, value);
+            }
+        }
+        let source = KeySource::Own { layer, key: &key, value: &value };
+        self.mix(&query, &source, step, site, observer)
+    }
+
+    /// Cross-attention of `x` [N, D] to the encoded source.
+    pub(crate) fn forward_cross<O: Observer + ?Sized>(
+        &self,
+        x: &[f32],
+        layer: usize,
+        step: &mut Step,
+        site: &dyn Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) -> Vec<f32> {
+        let query = self.queries(x, step.tables, site, observer);
+        let encoded = step.batch.encoded.as_ref().map(|encoded| encoded.hidden);
+        let projected = encoded.map(|hidden| self.keys_values(hidden, None, site, observer));
+        let projected = projected.as_ref().map(|(key, value)| (key.as_slice(), value.as_slice()));
+        self.mix(&query, &KeySource::Encoded { layer, projected }, step, site, observer)
+    }
+
+    fn queries<O: Observer + ?Sized>(
+        &self,
+        x: &[f32],
+        tables: &PositionTables,
+        site: &dyn Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) -> Vec<f32> {
+        let mut query = self.query.forward(x);
+        let shape = [query.len() / self.query.out_features(), self.query.out_features()];
+        offer(observer, site(BranchPart::QueryRaw), &mut query, &shape);
+        self.clamp(&mut query);
+        if let Some(norm) = &self.query_norm {
+            query = norm.forward(&query);
+        }
+        offer(observer, site(BranchPart::Query), &mut query, &shape);
+        self.rotate(&mut query, self.spec.heads, Some(tables));
+        offer(observer, site(BranchPart::QueryRotated), &mut query, &shape);
+        query
+    }
+
+    /// Keys and values of `x`; keys are rotated when tables are given.
+    pub(crate) fn keys_values<O: Observer + ?Sized>(
+        &self,
+        x: &[f32],
+        tables: Option<&PositionTables>,
+        site: &dyn Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) -> (Vec<f32>, Vec<f32>) {
+        let mut key = self.key.forward(x);
+        let rows = key.len() / self.key.out_features();
+        let shape = [rows, self.key.out_features()];
+        offer(observer, site(BranchPart::KeyRaw), &mut key, &shape);
+        self.clamp(&mut key);
+        if let Some(norm) = &self.key_norm {
+            key = norm.forward(&key);
+        }
+        offer(observer, site(BranchPart::Key), &mut key, &shape);
+        self.rotate(&mut key, self.spec.kv_heads, tables);
+        offer(observer, site(BranchPart::KeyRotated), &mut key, &shape);
+        let mut value = self.value.forward(x);
+        let shape = [rows, self.value.out_features()];
+        offer(observer, site(BranchPart::ValueRaw), &mut value, &shape);
+        self.clamp(&mut value);
+        offer(observer, site(BranchPart::Value), &mut value, &shape);
+        (key, value)
+    }
+
+    /// Keys and values of an encoded source, for [`crate::Memory`].
+    pub(crate) fn project_source(&self, hidden: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        // Nobody watches, so the site is never looked at.
+        let site = |_| Site { stack: None, place: Place::Hidden };
+        self.keys_values(hidden, None, &site, &mut Nobody)
+    }
+
+    fn clamp(&self, values: &mut [f32]) {
+        if let Some(limit) = self.spec.clip_qkv {
+            values.iter_mut().for_each(|value| *value = value.clamp(-limit, limit));
+        }
+    }
+
+    fn rotate(&self, x: &mut [f32], heads: usize, tables: Option<&PositionTables>) {
+        if let Some(tables) = tables
+            && let Some(rows) = self.rope_rows(tables)
+        {
+            rotate(x, heads, &rows);
+        }
+    }
+
+    fn rope_rows<'t>(&self, tables: &'t PositionTables) -> Option<RopeRows<'t>> {
+        let (Position::Rope(rope), Some(index)) = (&self.spec.position, self.positions.rope) else { return None };
+        let table = &tables.ropes[index];
+        Some(RopeRows {
+            head_dim: self.spec.key_dim,
+            rotary_dim: rope.dim,
+            pairing: rope.pairing,
+            cos: &table.cos,
+            sin: &table.sin,
+        })
+    }
+
+    /// The core and the output projection.
+    fn mix<O: Observer + ?Sized>(
+        &self,
+        query: &[f32],
+        source: &KeySource,
+        step: &mut Step,
+        site: &dyn Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) -> Vec<f32> {
+        let width = self.spec.heads * self.spec.value_dim;
+        let mut mixed = vec![0.0; step.packed.rows() * width];
+        let watched =
+            observer.active() && (observer.wants(site(BranchPart::Scores)) || observer.wants(site(BranchPart::Probs)));
+        {
+            let mut calls = self.calls(query, source, step, &mut mixed);
+            match step.kind {
+                AttentionKind::Flash if !watched => flash(&mut calls),
+                AttentionKind::Flash | AttentionKind::Textbook if watched => {
+                    if step.kind == AttentionKind::Flash {
+                        observer.unfused(site(BranchPart::Scores));
+                    }
+                    calls.iter_mut().for_each(|call| watched_textbook(call, site, observer));
+                }
+                AttentionKind::Flash | AttentionKind::Textbook => {
+                    calls.iter_mut().for_each(|call| textbook(call, None, None));
+                }
+            }
+        }
+        let shape = [step.packed.rows(), width];
+        offer(observer, site(BranchPart::Mixed), &mut mixed, &shape);
+        self.out.forward(&mixed)
+    }
+
+    /// One call of the core for each sequence.
+    fn calls<'c>(
+        &'c self,
+        query: &'c [f32],
+        source: &KeySource<'c>,
+        step: &'c Step,
+        mixed: &'c mut [f32],
+    ) -> Vec<Call<'c>> {
+        let (query_width, out_width) = (self.spec.heads * self.spec.key_dim, self.spec.heads * self.spec.value_dim);
+        let mut calls = Vec::with_capacity(step.packed.sequences.len());
+        let mut rest = mixed;
+        for (index, packed) in step.packed.sequences.iter().enumerate() {
+            let rows = &packed.rows;
+            let (out, tail) = rest.split_at_mut(rows.len() * out_width);
+            rest = tail;
+            calls.push(Call {
+                shape: self.heads(),
+                query: &query[rows.start * query_width..rows.end * query_width],
+                first_query: packed.past,
+                kv: self.keys_of(index, packed, source, step),
+                scores: self.scores(step.tables),
+                out,
+            });
+        }
+        calls
+    }
+
+    fn keys_of<'c>(
+        &self,
+        index: usize,
+        packed: &PackedSequence,
+        source: &KeySource<'c>,
+        step: &'c Step,
+    ) -> KvBlocks<'c> {
+        let sequence = &step.batch.sequences[index];
+        match source {
+            KeySource::Own { layer, key, value } => match &sequence.cache {
+                Some(cache) => cache.view(*layer, packed.past + packed.rows.len()),
+                None => self.plain(self.key_rows(key, &packed.keys), self.value_rows(value, &packed.keys)),
+            },
+            KeySource::Encoded { layer, projected } => match (projected, sequence.memory) {
+                (Some((key, value)), _) => {
+                    let rows = &step.packed.encoded[index];
+                    self.plain(self.key_rows(key, rows), self.value_rows(value, rows))
+                }
+                (None, Some(memory)) => memory.0.view(*layer, memory.len()),
+                (None, None) => panic!("the walk checked that every sequence has a memory"),
+            },
+        }
+    }
+
+    /// Keys and values of this step as one block of f32.
+    fn plain<'c>(&self, key: &'c [f32], value: &'c [f32]) -> KvBlocks<'c> {
+        let len = key.len() / (self.spec.kv_heads * self.spec.key_dim);
+        KvBlocks {
+            key_type: DType::F32,
+            value_type: DType::F32,
+            layout: KvLayout::TokenMajor,
+            block_tokens: len.max(1),
+            blocks: vec![(bytes_of(key), bytes_of(value))],
+            first: 0,
+            len,
+        }
+    }
+
+    fn scores<'c>(&'c self, tables: &'c PositionTables) -> Scores<'c> {
+        let table = self.positions.bias.map(|index| &tables.biases[index]);
+        Scores {
+            scale: self.spec.scale,
+            soft_cap: self.spec.soft_cap,
+            bias: table.map_or(Bias::None, |table| table.bias()),
+            bias_scaled: table.is_some_and(|table| table.scaled),
+            mask: self.spec.mask,
+            sinks: self.sinks.as_ref().map(|(_, sinks)| sinks.as_slice()),
+        }
+    }
+
+    fn heads(&self) -> Heads {
+        Heads {
+            heads: self.spec.heads,
+            kv_heads: self.spec.kv_heads,
+            key_dim: self.spec.key_dim,
+            value_dim: self.spec.value_dim,
+        }
+    }
+
+    fn key_rows<'c>(&self, key: &'c [f32], rows: &std::ops::Range<usize>) -> &'c [f32] {
+        let width = self.spec.kv_heads * self.spec.key_dim;
+        &key[rows.start * width..rows.end * width]
+    }
+
+    fn value_rows<'c>(&self, value: &'c [f32], rows: &std::ops::Range<usize>) -> &'c [f32] {
+        let width = self.spec.kv_heads * self.spec.value_dim;
+        &value[rows.start * width..rows.end * width]
+    }
+}
+
+/// The textbook core with its scores and probabilities shown to the observer, who may change them.
+fn watched_textbook<O: Observer + ?Sized>(call: &mut Call, site: &dyn Fn(BranchPart) -> Site, observer: &mut O) {
+    let mut out = vec![0.0; call.out.len()];
+    let inputs = call.inputs();
+    let shape = [call.shape.heads, inputs.rows(), inputs.keys()];
+    let mut matrix = vec![0.0; shape.iter().product()];
+    attention_scores(&inputs, &mut matrix);
+    offer(observer, site(BranchPart::Scores), &mut matrix, &shape);
+    attention_probs(&inputs, &mut matrix);
+    offer(observer, site(BranchPart::Probs), &mut matrix, &shape);
+    attention_mix(&inputs, &matrix, &mut out);
+    call.out.copy_from_slice(&out);
+}
+
+/// Adds what the sinks received to their weight's slot.
+fn add_sinks(name: &str, values: &[f32], grads: &mut Gradients) {
+    if let Some(slot) = grads.slot(name, values.len()) {
+        slot.iter_mut().zip(values).for_each(|(slot, value)| *slot += value);
+    }
+}

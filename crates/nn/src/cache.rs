@@ -1,0 +1,183 @@
+//! Keys and values of past tokens, in blocks.
+//!
+//! A cache is a list of fixed-size blocks for every layer. Blocks are shared by forks and copied when one of them is
+//! written to, so that several continuations of one prompt, or the beams of a search, hold the prompt once.
+
+use crate::error::Error;
+use crate::spec::Attention;
+use attend_kernels::{DType, KvBlocks, KvLayout, quantize};
+use std::sync::Arc;
+
+/// Tokens in one block.
+pub const BLOCK_TOKENS: usize = 64;
+
+/// The storage types of keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvTypes {
+    pub key: DType,
+    pub value: DType,
+}
+
+impl KvTypes {
+    /// One type for both.
+    pub const fn both(dtype: DType) -> KvTypes {
+        KvTypes { key: dtype, value: dtype }
+    }
+}
+
+/// The keys and values that one sequence has computed so far, in every layer of a decoder.
+#[derive(Debug, Clone)]
+pub struct KvCache {
+    types: KvTypes,
+    layers: Vec<LayerCache>,
+    len: usize,
+}
+
+/// Keys and values of an encoded source, for the cross-attention of every decoder layer. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Memory(pub(crate) KvCache);
+
+#[derive(Debug, Clone)]
+struct LayerCache {
+    kv_heads: usize,
+    key_dim: usize,
+    value_dim: usize,
+    blocks: Vec<Arc<Block>>,
+}
+
+/// Keys and values of [`BLOCK_TOKENS`] tokens: [kv_head][token][dim] in the cache's types.
+#[derive(Debug, Clone)]
+struct Block {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl KvCache {
+    /// An empty cache for these attentions, one a layer.
+    pub(crate) fn new<'a>(attentions: impl Iterator<Item = &'a Attention>, types: KvTypes) -> Result<KvCache, Error> {
+        let mut layers = Vec::new();
+        for attention in attentions {
+            let check = |field, dtype: DType, width: usize| match dtype.bytes(width) {
+                Some(_) if matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0 | DType::Q4_0) => Ok(()),
+                _ => Err(Error::CacheType { field, found: dtype.to_string(), width }),
+            };
+            check("key", types.key, attention.key_dim)?;
+            check("value", types.value, attention.value_dim)?;
+            layers.push(LayerCache {
+                kv_heads: attention.kv_heads,
+                key_dim: attention.key_dim,
+                value_dim: attention.value_dim,
+                blocks: Vec::new(),
+            });
+        }
+        Ok(KvCache { types, layers, len: 0 })
+    }
+
+    /// Tokens held.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn types(&self) -> KvTypes {
+        self.types
+    }
+
+    /// Forgets every token from `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+        for layer in &mut self.layers {
+            layer.blocks.truncate(self.len.div_ceil(BLOCK_TOKENS));
+        }
+    }
+
+    /// A second cache with the same contents. Blocks are shared until one of the two writes to them.
+    pub fn fork(&self) -> KvCache {
+        self.clone()
+    }
+
+    /// Bytes of the blocks this cache refers to, shared ones counted in full.
+    pub fn bytes(&self) -> usize {
+        self.layers.iter().flat_map(|layer| &layer.blocks).map(|block| block.key.len() + block.value.len()).sum()
+    }
+
+    /// Writes keys `[T, K*Dh]` and values `[T, K*Dv]` of the tokens `start..start + T` into a layer.
+    pub(crate) fn write(&mut self, layer: usize, start: usize, key: &[f32], value: &[f32]) {
+        let types = self.types;
+        let layer = &mut self.layers[layer];
+        let (key_dim, value_dim) = (layer.key_dim, layer.value_dim);
+        let (key_width, value_width) = (layer.kv_heads * key_dim, layer.kv_heads * value_dim);
+        for (index, (key, value)) in key.chunks_exact(key_width).zip(value.chunks_exact(value_width)).enumerate() {
+            let token = start + index;
+            let block = layer.block_mut(token / BLOCK_TOKENS, types);
+            store(types.key, key, key_dim, token % BLOCK_TOKENS, &mut block.key);
+            store(types.value, value, value_dim, token % BLOCK_TOKENS, &mut block.value);
+        }
+    }
+
+    /// Counts the tokens that every layer has written.
+    pub(crate) fn advance(&mut self, tokens: usize) {
+        self.len += tokens;
+    }
+
+    /// The first `len` tokens of a layer, as attention reads them.
+    pub(crate) fn view(&self, layer: usize, len: usize) -> KvBlocks<'_> {
+        let blocks = &self.layers[layer].blocks[..len.div_ceil(BLOCK_TOKENS)];
+        KvBlocks {
+            key_type: self.types.key,
+            value_type: self.types.value,
+            layout: KvLayout::HeadMajor,
+            block_tokens: BLOCK_TOKENS,
+            blocks: blocks.iter().map(|block| (block.key.as_slice(), block.value.as_slice())).collect(),
+            first: 0,
+            len,
+        }
+    }
+}
+
+impl Memory {
+    /// Source tokens held.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+impl LayerCache {
+    /// A block to write to: made when it is the next one, copied when a fork shares it.
+    fn block_mut(&mut self, index: usize, types: KvTypes) -> &mut Block {
+        while self.blocks.len() <= index {
+            let bytes = |dtype: DType, dim: usize| self.kv_heads * BLOCK_TOKENS * row_bytes(dtype, dim);
+            self.blocks.push(Arc::new(Block {
+                key: vec![0; bytes(types.key, self.key_dim)],
+                value: vec![0; bytes(types.value, self.value_dim)],
+            }));
+        }
+        Arc::make_mut(&mut self.blocks[index])
+    }
+}
+
+/// Bytes of one head's row; the types were checked against the widths when the cache was made.
+fn row_bytes(dtype: DType, dim: usize) -> usize {
+    dtype.bytes(dim).expect("the cache type was checked against the head's width")
+}
+
+/// Rounds one token's heads to the cache's type, at the token's place in a block.
+fn store(dtype: DType, row: &[f32], dim: usize, token: usize, block: &mut [u8]) {
+    let bytes = row_bytes(dtype, dim);
+    for (head, values) in row.chunks_exact(dim).enumerate() {
+        let start = (head * BLOCK_TOKENS + token) * bytes;
+        quantize(dtype, values, &mut block[start..start + bytes])
+            .expect("the row fills whole blocks of the cache type");
+    }
+}

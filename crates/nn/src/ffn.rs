@@ -1,0 +1,76 @@
+//! The feed-forward part: `down(act(up(x)))`, or gated `down(act(gate(x)) * up(x))`.
+
+use crate::grads::Gradients;
+use crate::linear::Linear;
+use crate::observer::{Observer, Tape, offer};
+use crate::site::{BranchPart, Site};
+use crate::spec::Activation;
+
+#[derive(Debug, Clone)]
+pub struct FfnLayer {
+    pub activation: Activation,
+    pub gate: Option<Linear>,
+    pub up: Linear,
+    pub down: Linear,
+}
+
+impl FfnLayer {
+    /// `x` [N, D] to [N, D].
+    pub fn forward<O: Observer + ?Sized>(
+        &self,
+        x: &[f32],
+        site: impl Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) -> Vec<f32> {
+        let rows = x.len() / self.up.in_features();
+        let shape = [rows, self.up.out_features()];
+        let mut up = self.up.forward(x);
+        offer(observer, site(BranchPart::Up), &mut up, &shape);
+        let mut hidden = match &self.gate {
+            None => {
+                self.activation.apply_slice(&mut up);
+                up
+            }
+            Some(gate) => {
+                let mut gate = gate.forward(x);
+                offer(observer, site(BranchPart::Gate), &mut gate, &shape);
+                self.activation.apply_slice(&mut gate);
+                gate.iter_mut().zip(&up).for_each(|(gate, up)| *gate *= up);
+                gate
+            }
+        };
+        offer(observer, site(BranchPart::Hidden), &mut hidden, &shape);
+        self.down.forward(&hidden)
+    }
+
+    /// Adds the gradient of `x` to `dx`.
+    pub fn backward(
+        &self,
+        tape: &Tape,
+        site: impl Fn(BranchPart) -> Site,
+        dy: &[f32],
+        dx: &mut [f32],
+        grads: &mut Gradients,
+    ) {
+        let x = tape.get(site(BranchPart::In));
+        let up = tape.get(site(BranchPart::Up));
+        let mut dhidden = vec![0.0; up.len()];
+        self.down.backward(tape.get(site(BranchPart::Hidden)), dy, &mut dhidden, grads);
+        match &self.gate {
+            None => {
+                dhidden.iter_mut().zip(up).for_each(|(d, up)| *d *= self.activation.derivative(*up));
+                self.up.backward(x, &dhidden, dx, grads);
+            }
+            Some(layer) => {
+                let gate = tape.get(site(BranchPart::Gate));
+                let mut activated = gate.to_vec();
+                self.activation.apply_slice(&mut activated);
+                let dup: Vec<f32> = dhidden.iter().zip(&activated).map(|(d, gate)| d * gate).collect();
+                self.up.backward(x, &dup, dx, grads);
+                let derivative = gate.iter().zip(up).map(|(gate, up)| self.activation.derivative(*gate) * up);
+                let dgate: Vec<f32> = dhidden.iter().zip(derivative).map(|(d, derivative)| d * derivative).collect();
+                layer.backward(x, &dgate, dx, grads);
+            }
+        }
+    }
+}

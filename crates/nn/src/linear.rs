@@ -1,0 +1,86 @@
+//! A linear layer, forward and backward.
+
+use crate::grads::Gradients;
+use attend_kernels::{Matrix, View, gemm};
+use std::sync::Arc;
+
+/// `y = x W^T + b`, with `W` [out, in] in any weight type.
+#[derive(Debug, Clone)]
+pub struct Linear {
+    /// The weights' name without `.weight` and `.bias`.
+    pub name: String,
+    pub weight: Arc<Matrix>,
+    pub bias: Option<Vec<f32>>,
+}
+
+/// Rows of the weight matrix that backward unpacks at a time.
+const PANEL_ROWS: usize = 256;
+
+impl Linear {
+    pub fn out_features(&self) -> usize {
+        self.weight.rows()
+    }
+
+    pub fn in_features(&self) -> usize {
+        self.weight.cols()
+    }
+
+    /// `x` [N, in] to [N, out].
+    pub fn forward(&self, x: &[f32]) -> Vec<f32> {
+        let rows = x.len() / self.in_features();
+        let mut out = vec![0.0; rows * self.out_features()];
+        self.weight.matmul(x, &mut out);
+        if let Some(bias) = &self.bias {
+            add_bias(&mut out, bias);
+        }
+        out
+    }
+
+    /// Adds `dy W` to `dx`, and the gradients of weight and bias to their slots.
+    pub fn backward(&self, x: &[f32], dy: &[f32], dx: &mut [f32], grads: &mut Gradients) {
+        input_gradient(&self.weight, dy, dx);
+        weight_gradient(&self.weight_name(), &self.weight, x, dy, grads);
+        if let Some(bias) = &self.bias
+            && let Some(slot) = grads.slot(&format!("{}.bias", self.name), bias.len())
+        {
+            for row in dy.chunks_exact(bias.len()) {
+                slot.iter_mut().zip(row).for_each(|(slot, dy)| *slot += dy);
+            }
+        }
+    }
+
+    pub fn weight_name(&self) -> String {
+        format!("{}.weight", self.name)
+    }
+}
+
+pub(crate) fn add_bias(rows: &mut [f32], bias: &[f32]) {
+    for row in rows.chunks_exact_mut(bias.len()) {
+        row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
+    }
+}
+
+/// `dx += dy W`, unpacking the weight panel by panel.
+pub(crate) fn input_gradient(weight: &Matrix, dy: &[f32], dx: &mut [f32]) {
+    let (out, input) = (weight.rows(), weight.cols());
+    let rows = dy.len() / out;
+    for start in (0..out).step_by(PANEL_ROWS) {
+        let panel = PANEL_ROWS.min(out - start);
+        let mut unpacked = vec![0.0; panel * input];
+        weight.read_rows(start, &mut unpacked);
+        let dy = View { data: &dy[start..], rows, cols: panel, row_stride: out, col_stride: 1 };
+        let weight = View { data: &unpacked, rows: panel, cols: input, row_stride: input, col_stride: 1 };
+        gemm(dy, weight, dx, true);
+    }
+}
+
+/// `dW += dy^T x`.
+pub(crate) fn weight_gradient(name: &str, weight: &Matrix, x: &[f32], dy: &[f32], grads: &mut Gradients) {
+    let (out, input) = (weight.rows(), weight.cols());
+    let rows = dy.len() / out;
+    if let Some(slot) = grads.slot(name, out * input) {
+        let dy = View { data: dy, rows: out, cols: rows, row_stride: 1, col_stride: out };
+        let x = View { data: x, rows, cols: input, row_stride: input, col_stride: 1 };
+        gemm(dy, x, slot, true);
+    }
+}

@@ -1,0 +1,189 @@
+//! The named places on the walk, where an observer may stand.
+
+use crate::spec::StackKind;
+use std::fmt;
+
+/// A place in a model, e.g. `layers.7.attention.scores` or `decoder.layers.0.cross.probs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Site {
+    /// The stack, where the model has two; `None` in a model with one.
+    pub stack: Option<StackKind>,
+    pub place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// The sum of the embeddings before their norm, [N, E].
+    EmbedSum,
+    /// The embeddings after their norm, before they are projected to the stack's width, [N, E].
+    EmbedNormed,
+    /// What the first layer receives, [N, D].
+    Embed,
+    Layer {
+        layer: usize,
+        part: LayerPart,
+    },
+    /// The residual stream before the final norm, [N, D].
+    Stream,
+    /// The stack's output, [N, D].
+    Hidden,
+    Head(HeadPart),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LayerPart {
+    Attention(BranchPart),
+    Cross(BranchPart),
+    Ffn(BranchPart),
+    /// The layer's output, [N, D].
+    Out,
+}
+
+/// Places on a branch. The first four are common to all branches; then those of attention, then those of the FFN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BranchPart {
+    /// The residual stream as it reaches the branch, [N, D].
+    Stream,
+    /// What the branch's first projections read, [N, D].
+    In,
+    /// What the branch's last projection gives, before any norm or scale, [N, D].
+    Out,
+    /// Stream plus branch, before a norm that follows the sum, [N, D].
+    Sum,
+    /// Queries as projected, [N, H*Dh].
+    QueryRaw,
+    /// Keys as projected, [N, K*Dh].
+    KeyRaw,
+    /// Values as projected, [N, K*Dv].
+    ValueRaw,
+    /// Queries after clamp and norm, before rotation, [N, H*Dh].
+    Query,
+    /// Keys after clamp and norm, before rotation, [N, K*Dh].
+    Key,
+    /// Queries as the scores see them, [N, H*Dh].
+    QueryRotated,
+    /// Keys as the scores see them, [N, K*Dh].
+    KeyRotated,
+    /// Values after the clamp, [N, K*Dv].
+    Value,
+    /// Scores after scale, cap, bias and mask (forbidden: minus infinity), [H, T, S], one visit a sequence.
+    Scores,
+    /// Scores after softmax, [H, T, S], one visit a sequence.
+    Probs,
+    /// The values as the heads mixed them, before the output projection, [N, H*Dv].
+    Mixed,
+    /// The gate's projection before the activation, [N, F].
+    Gate,
+    /// The up projection before the activation, [N, F].
+    Up,
+    /// What the down projection reads, [N, F].
+    Hidden,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HeadPart {
+    /// The rows that the head (or the pooler) reads, [rows, D].
+    In,
+    /// The pooler's projection before its activation, [B, D].
+    PoolerRaw,
+    /// The pooler's output, [B, D].
+    Pooled,
+    /// The transform's projection before its activation, [rows, E].
+    TransformRaw,
+    /// The transform before its norm, [rows, E].
+    Transform,
+    /// What the output matrix reads, [rows, E].
+    Features,
+    /// Logits before scale and cap, [rows, V].
+    LogitsRaw,
+    Logits,
+}
+
+impl Site {
+    /// A place on the head, which is the same whichever stack it reads.
+    pub const fn head(part: HeadPart) -> Site {
+        Site { stack: None, place: Place::Head(part) }
+    }
+
+    /// The layer a site belongs to.
+    pub fn layer(&self) -> Option<usize> {
+        match self.place {
+            Place::Layer { layer, .. } => Some(layer),
+            _ => None,
+        }
+    }
+
+    /// Whether backward reads the value of this site from the tape.
+    pub fn feeds_backward(&self) -> bool {
+        use BranchPart::*;
+        match self.place {
+            Place::Layer { part, .. } => match part {
+                LayerPart::Attention(part) | LayerPart::Cross(part) | LayerPart::Ffn(part) => {
+                    !matches!(part, Scores | Probs)
+                }
+                LayerPart::Out => false,
+            },
+            Place::EmbedSum | Place::EmbedNormed | Place::Stream | Place::Head(_) => true,
+            Place::Embed | Place::Hidden => false,
+        }
+    }
+}
+
+impl BranchPart {
+    fn name(self) -> &'static str {
+        use BranchPart::*;
+        match self {
+            Stream => "stream",
+            In => "in",
+            Out => "out",
+            Sum => "sum",
+            QueryRaw => "query_raw",
+            KeyRaw => "key_raw",
+            ValueRaw => "value_raw",
+            Query => "query",
+            Key => "key",
+            QueryRotated => "query_rotated",
+            KeyRotated => "key_rotated",
+            Value => "value",
+            Scores => "scores",
+            Probs => "probs",
+            Mixed => "mixed",
+            Gate => "gate",
+            Up => "up",
+            Hidden => "hidden",
+        }
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.stack {
+            Some(StackKind::Encoder) => f.write_str("encoder.")?,
+            Some(StackKind::Decoder) => f.write_str("decoder.")?,
+            None => {}
+        }
+        match self.place {
+            Place::EmbedSum => f.write_str("embed.sum"),
+            Place::EmbedNormed => f.write_str("embed.normed"),
+            Place::Embed => f.write_str("embed.out"),
+            Place::Layer { layer, part } => match part {
+                LayerPart::Attention(part) => write!(f, "layers.{layer}.attention.{}", part.name()),
+                LayerPart::Cross(part) => write!(f, "layers.{layer}.cross.{}", part.name()),
+                LayerPart::Ffn(part) => write!(f, "layers.{layer}.ffn.{}", part.name()),
+                LayerPart::Out => write!(f, "layers.{layer}.out"),
+            },
+            Place::Stream => f.write_str("stream"),
+            Place::Hidden => f.write_str("hidden"),
+            Place::Head(part) => f.write_str(match part {
+                HeadPart::In => "head.in",
+                HeadPart::PoolerRaw => "head.pooler_raw",
+                HeadPart::Pooled => "head.pooled",
+                HeadPart::TransformRaw => "head.transform_raw",
+                HeadPart::Transform => "head.transform",
+                HeadPart::Features => "head.features",
+                HeadPart::LogitsRaw => "head.logits_raw",
+                HeadPart::Logits => "head.logits",
+            }),
+        }
+    }
+}

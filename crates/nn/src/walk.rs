@@ -1,0 +1,126 @@
+//! The walk: a stack's embedding, its layers one after another, and its final norm; and the way back.
+
+use crate::attention::{AttentionKind, Step, StepGradient};
+use crate::batch::{Batch, Packed};
+use crate::embed::EmbedLayer;
+use crate::error::Error;
+use crate::grads::Gradients;
+use crate::layer::{At, LayerParts};
+use crate::norm::NormLayer;
+use crate::observer::{Observer, Tape, offer};
+use crate::position::PositionSet;
+use crate::site::{Place, Site};
+use crate::spec::StackKind;
+use std::ops::Range;
+
+/// What a caller chooses about a walk.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunOptions {
+    pub attention: AttentionKind,
+}
+
+/// A stack with its weights.
+#[derive(Debug, Clone)]
+pub struct StackParts {
+    /// The stack's kind where the model has two, so that sites are told apart.
+    pub site: Option<StackKind>,
+    pub embed: EmbedLayer,
+    pub positions: PositionSet,
+    pub layers: Vec<LayerParts>,
+    pub final_norm: Option<NormLayer>,
+}
+
+impl StackParts {
+    fn at(&self, place: Place) -> Site {
+        Site { stack: self.site, place }
+    }
+
+    /// Takes a batch through the stack: [N, D]. New keys and values are added to the sequences' caches.
+    pub(crate) fn forward<O: Observer + ?Sized>(
+        &self,
+        batch: &mut Batch,
+        options: &RunOptions,
+        observer: &mut O,
+    ) -> Result<Vec<f32>, Error> {
+        let packed = Packed::new(batch)?;
+        self.check_memory(batch)?;
+        let mut x = self.embed.forward(&packed, |place| self.at(place), observer)?;
+        self.layers_forward(&mut x, 0..self.layers.len(), batch, &packed, options, observer);
+        let shape = [packed.rows(), x.len() / packed.rows()];
+        offer(observer, self.at(Place::Stream), &mut x, &shape);
+        if let Some(norm) = &self.final_norm {
+            x = norm.forward(&x);
+        }
+        offer(observer, self.at(Place::Hidden), &mut x, &shape);
+        for sequence in &mut batch.sequences {
+            let tokens = sequence.token_ids.len();
+            if let Some(cache) = &mut sequence.cache {
+                cache.advance(tokens);
+            }
+        }
+        Ok(x)
+    }
+
+    /// Takes the residual stream `x` through some of the layers.
+    fn layers_forward<O: Observer + ?Sized>(
+        &self,
+        x: &mut Vec<f32>,
+        range: Range<usize>,
+        batch: &mut Batch,
+        packed: &Packed,
+        options: &RunOptions,
+        observer: &mut O,
+    ) {
+        let tables = self.positions.tables(packed);
+        let mut step = Step { packed, batch, tables: &tables, kind: options.attention };
+        for (depth, layer) in self.layers.iter().enumerate().take(range.end).skip(range.start) {
+            layer.forward(x, At { stack: self.site, layer: depth }, &mut step, observer);
+        }
+    }
+
+    /// Cross-attention needs an encoded source for every sequence.
+    fn check_memory(&self, batch: &Batch) -> Result<(), Error> {
+        let crosses = self.layers.iter().any(|layer| layer.cross.is_some());
+        let missing = batch.encoded.is_none() && batch.sequences.iter().any(|sequence| sequence.memory.is_none());
+        if crosses && missing {
+            Err(Error::Missing("encoded source for the cross-attention of a sequence"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// From the gradient of the stack's output to those of its weights; returns that of the encoder's hidden states
+    /// where the batch carried them. `tape` watched the forward pass of the same batch, without caches.
+    pub(crate) fn backward(
+        &self,
+        batch: &Batch,
+        tape: &Tape,
+        dhidden: &[f32],
+        grads: &mut Gradients,
+    ) -> Result<Vec<f32>, Error> {
+        let packed = Packed::new(batch)?;
+        let tables = self.positions.tables(&packed);
+        let encoded = batch.encoded.as_ref().map(|encoded| encoded.hidden);
+        let mut step = StepGradient {
+            packed: &packed,
+            tables: &tables,
+            encoded,
+            d_encoded: vec![0.0; encoded.map_or(0, <[f32]>::len)],
+            d_biases: tables.biases.iter().map(|table| vec![0.0; table.values.len()]).collect(),
+        };
+        let mut dx = match &self.final_norm {
+            None => dhidden.to_vec(),
+            Some(norm) => {
+                let mut dx = vec![0.0; dhidden.len()];
+                norm.backward(tape.get(self.at(Place::Stream)), dhidden, &mut dx, grads);
+                dx
+            }
+        };
+        for (depth, layer) in self.layers.iter().enumerate().rev() {
+            dx = layer.backward(dx, At { stack: self.site, layer: depth }, tape, &mut step, grads);
+        }
+        self.embed.backward(&packed, tape, |place| self.at(place), dx, grads);
+        self.positions.backward(&tables, &step.d_biases, grads);
+        Ok(step.d_encoded)
+    }
+}

@@ -1,0 +1,144 @@
+//! The answer does not depend on the company it is computed in: alone or packed, whole, in chunks or token by token,
+//! with a shared or a copied cache, the bits are the same.
+
+mod common;
+
+use attend_kernels::DType;
+use attend_nn::spec::{Body, ModelSpec, StackKind};
+use attend_nn::{AttentionKind, Batch, Error, KvCache, KvTypes, Model, Nobody, Recorder, RunOptions, Sequence};
+use common::*;
+
+const OPTIONS: RunOptions = RunOptions { attention: AttentionKind::Flash };
+
+fn plain(model: &Model, ids: &[u32]) -> Vec<f32> {
+    model.forward(StackKind::Decoder, &mut Batch::one(Sequence::new(ids)), &OPTIONS, &mut Nobody).unwrap()
+}
+
+fn step(model: &Model, ids: &[u32], cache: &mut KvCache, prompt: usize) -> Vec<f32> {
+    let sequence = Sequence { rope_length: Some(prompt), ..Sequence::cached(ids, cache) };
+    model.forward(StackKind::Decoder, &mut Batch::one(sequence), &OPTIONS, &mut Nobody).unwrap()
+}
+
+fn each_decoder(mut body: impl FnMut(&str, &ModelSpec, &Model)) {
+    for (name, spec) in decoders() {
+        body(name, &spec, &Weights::random(&spec, 23).model(&spec));
+    }
+}
+
+#[test]
+fn packed_equals_alone() {
+    let mut random = Random(1);
+    let ids = vec![random.tokens(9), random.tokens(1), random.tokens(30)];
+    each_decoder(|name, _, model| {
+        let packed = model.forward(StackKind::Decoder, &mut Batch::of(&ids), &OPTIONS, &mut Nobody).unwrap();
+        let alone: Vec<f32> = ids.iter().flat_map(|ids| plain(model, ids)).collect();
+        assert_eq!(packed, alone, "{name}");
+    });
+}
+
+#[test]
+fn cached_equals_whole_however_it_is_cut() {
+    let ids = Random(2).tokens(35);
+    each_decoder(|name, _, model| {
+        let whole = plain(model, &ids);
+        for chunk in [1, 2, 7, 35] {
+            let mut cache = model.cache(KvTypes::both(DType::F32)).unwrap();
+            let cut: Vec<f32> = ids.chunks(chunk).flat_map(|ids| step(model, ids, &mut cache, 35)).collect();
+            assert_eq!(cut, whole, "{name}, chunks of {chunk}");
+            assert_eq!(cache.len(), ids.len());
+        }
+    });
+}
+
+#[test]
+fn a_rounded_cache_gives_the_same_bits_in_chunks() {
+    let ids = Random(3).tokens(20);
+    each_decoder(|name, _, model| {
+        let run = |chunk| -> Vec<f32> {
+            let mut cache = model.cache(KvTypes::both(DType::F16)).unwrap();
+            ids.chunks(chunk).flat_map(|ids| step(model, ids, &mut cache, 20)).collect()
+        };
+        assert_eq!(run(20), run(3), "{name}");
+    });
+}
+
+#[test]
+fn forks_share_blocks_and_do_not_disturb_each_other() {
+    let (_, spec) = decoders().swap_remove(8);
+    let model = Weights::random(&spec, 4).model(&spec);
+    let ids = Random(4).tokens(70);
+    let mut cache = model.cache(KvTypes::both(DType::F32)).unwrap();
+    step(&model, &ids, &mut cache, 70);
+    let mut fork = cache.fork();
+    let first = step(&model, &[1, 2, 3], &mut cache, 70);
+    let second = step(&model, &[4, 5], &mut fork, 70);
+    let whole = |more: &[u32]| {
+        let ids: Vec<u32> = ids.iter().chain(more).copied().collect();
+        let hidden = plain(&model, &ids);
+        hidden[hidden.len() - more.len() * WIDTH..].to_vec()
+    };
+    assert_eq!(first, whole(&[1, 2, 3]));
+    assert_eq!(second, whole(&[4, 5]));
+    cache.truncate(70);
+    assert_eq!(step(&model, &[4, 5], &mut cache, 70), second);
+}
+
+#[test]
+fn a_memory_equals_the_encoded_batch() {
+    let spec = encoder_decoder();
+    let model = Weights::random(&spec, 5).model(&spec);
+    let (source, target) = (vec![Random(5).tokens(11)], Random(6).tokens(6));
+    let hidden = model.forward(StackKind::Encoder, &mut Batch::of(&source), &OPTIONS, &mut Nobody).unwrap();
+    let mut batch = Batch::one(Sequence::new(&target));
+    batch.encoded = Some(attend_nn::Encoded { hidden: &hidden, lengths: vec![11] });
+    let whole = model.forward(StackKind::Decoder, &mut batch, &OPTIONS, &mut Nobody).unwrap();
+    let memory = model.encode(&source[0], KvTypes::both(DType::F32), &OPTIONS).unwrap();
+    let mut cache = model.cache(KvTypes::both(DType::F32)).unwrap();
+    let mut cached = Vec::new();
+    for id in &target {
+        let ids = [*id];
+        let sequence = Sequence { memory: Some(&memory), ..Sequence::cached(&ids, &mut cache) };
+        cached.extend(model.forward(StackKind::Decoder, &mut Batch::one(sequence), &OPTIONS, &mut Nobody).unwrap());
+    }
+    assert_eq!(cached, whole);
+}
+
+#[test]
+fn the_textbook_agrees_with_flash_and_shows_its_scores() {
+    let ids = Random(8).tokens(13);
+    each_decoder(|name, spec, model| {
+        let flash = plain(model, &ids);
+        let mut recorder = Recorder::new(|site| site.to_string().ends_with("probs"));
+        let mut batch = Batch::one(Sequence::new(&ids));
+        let watched = model.forward(StackKind::Decoder, &mut batch, &OPTIONS, &mut recorder).unwrap();
+        let worst = flash.iter().zip(&watched).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < 1e-5, "{name}: {worst}");
+        let Body::Decoder(stack) = &spec.body else { panic!("a decoder") };
+        assert_eq!(recorder.records.len(), stack.layers.len(), "{name}");
+        assert_eq!(recorder.unfused.len(), stack.layers.len(), "{name}");
+        for record in &recorder.records {
+            let sinks = stack.layers[0].attention.sinks;
+            for row in record.value.chunks_exact(ids.len()) {
+                let sum: f32 = row.iter().sum();
+                assert!(if sinks { sum < 1.0 } else { (sum - 1.0).abs() < 1e-5 }, "{name}: {sum}");
+            }
+        }
+    });
+}
+
+#[test]
+fn bad_batches_are_named() {
+    let (_, spec) = decoders().into_iter().find(|(name, _)| *name == "learned positions").unwrap();
+    let model = Weights::random(&spec, 9).model(&spec);
+    let run = |sequence: Sequence| model.forward(StackKind::Decoder, &mut Batch::one(sequence), &OPTIONS, &mut Nobody);
+    assert_eq!(run(Sequence::new(&[3, 17])), Err(Error::Token { index: 1, id: 17, vocab: 17 }));
+    assert_eq!(run(Sequence::new(&[])), Err(Error::Empty { sequence: 0 }));
+    let types = Sequence { token_types: Some(&[2]), ..Sequence::new(&[1]) };
+    assert_eq!(run(types), Err(Error::TokenType { index: 0, id: 2, types: 2 }));
+    let short = Sequence { positions: Some(&[0]), ..Sequence::new(&[1, 2]) };
+    assert_eq!(run(short), Err(Error::Length { field: "positions", expected: 2, found: 1 }));
+    assert!(run(Sequence::new(&[1; 38])).is_ok());
+    assert_eq!(run(Sequence::new(&[1; 39])), Err(Error::Position { position: 38, last: 37 }));
+    let encoder = model.forward(StackKind::Encoder, &mut Batch::default(), &OPTIONS, &mut Nobody);
+    assert_eq!(encoder, Err(Error::Missing("encoder")));
+}

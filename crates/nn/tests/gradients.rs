@@ -1,0 +1,113 @@
+//! Every weight's gradient against central differences, over decoders with every option and an encoder-decoder.
+//!
+//! The walk computes in f32, so a difference over a step of 1e-2 is good to about 1e-3 of the gradient's size; the
+//! loss itself is summed in f64.
+
+mod common;
+
+use attend_nn::loss::cross_entropy;
+use attend_nn::spec::{Body, ModelSpec, StackKind};
+use attend_nn::{Batch, Encoded, Gradients, Model, Nobody, Observer, RunOptions, Sequence, Tape};
+use common::*;
+
+struct Data {
+    source: Vec<Vec<u32>>,
+    target: Vec<Vec<u32>>,
+    labels: Vec<Option<usize>>,
+}
+
+fn data() -> Data {
+    let mut random = Random(7);
+    let target = vec![random.tokens(7), random.tokens(4)];
+    let labels = (0..11).map(|index| (index % 5 != 3).then_some((index * 5 + 2) % VOCAB)).collect();
+    Data { source: vec![random.tokens(5), random.tokens(8)], target, labels }
+}
+
+/// The target side as a batch, over the encoder's hidden states where the model has an encoder.
+fn batch<'a>(data: &'a Data, encoded: Option<&'a [f32]>) -> Batch<'a> {
+    let mut batch = Batch { sequences: data.target.iter().map(|ids| Sequence::new(ids)).collect(), encoded: None };
+    batch.encoded = encoded.map(|hidden| Encoded { hidden, lengths: data.source.iter().map(Vec::len).collect() });
+    batch
+}
+
+fn encode(model: &Model, data: &Data, observer: &mut impl Observer) -> Option<Vec<f32>> {
+    let two = matches!(model.spec().body, Body::EncoderDecoder { .. });
+    let options = RunOptions::default();
+    two.then(|| model.forward(StackKind::Encoder, &mut Batch::of(&data.source), &options, observer).unwrap())
+}
+
+fn loss(model: &Model, data: &Data, observer: &mut impl Observer) -> (f64, Vec<f32>, Option<Vec<f32>>) {
+    let encoded = encode(model, data, observer);
+    let mut batch = batch(data, encoded.as_deref());
+    let hidden = model.forward(StackKind::Decoder, &mut batch, &RunOptions::default(), observer).unwrap();
+    let logits = model.logits(&hidden, observer).unwrap();
+    let loss = cross_entropy(&logits, VOCAB, &data.labels);
+    (loss.value, loss.gradient, encoded)
+}
+
+fn gradients(model: &Model, data: &Data) -> Gradients {
+    let mut tape = Tape::new();
+    let mut grads = Gradients::all();
+    let (_, dlogits, encoded) = loss(model, data, &mut tape);
+    let dhidden = model.backward_logits(&tape, &dlogits, &mut grads);
+    let batch = batch(data, encoded.as_deref());
+    let dencoded = model.backward(StackKind::Decoder, &batch, &tape, &dhidden, &mut grads).unwrap();
+    if encoded.is_some() {
+        let source = Batch::of(&data.source);
+        model.backward(StackKind::Encoder, &source, &tape, &dencoded, &mut grads).unwrap();
+    }
+    grads
+}
+
+/// Compares, for every weight, the derivative along a random direction.
+fn check(name: &str, spec: &ModelSpec) {
+    let weights = Weights::random(spec, 11);
+    let data = data();
+    let grads = gradients(&weights.model(spec), &data);
+    let mut random = Random(5);
+    for (weight, values) in &weights.0 {
+        let direction = random.values(values.len(), 1.0);
+        let norm = direction.iter().map(|d| d * d).sum::<f32>().sqrt();
+        let step = 1e-2 / norm;
+        let moved = |sign: f32| {
+            let mut moved = weights.clone();
+            let values = moved.0.get_mut(weight).unwrap();
+            values.iter_mut().zip(&direction).for_each(|(value, d)| *value += sign * step * d);
+            loss(&moved.model(spec), &data, &mut Nobody).0
+        };
+        let expected = (moved(1.0) - moved(-1.0)) / (2.0 * f64::from(step)) / f64::from(norm);
+        let gradient = &grads.values()[weight];
+        let found: f64 = gradient.iter().zip(&direction).map(|(g, d)| f64::from(g * d)).sum::<f64>() / f64::from(norm);
+        let size = gradient.iter().map(|g| f64::from(g * g)).sum::<f64>().sqrt();
+        let error = (found - expected).abs();
+        assert!(error <= 2e-3 * size + 3e-5, "{name}: {weight}: backward {found}, difference {expected}, size {size}");
+    }
+}
+
+#[test]
+fn decoders_with_every_option() {
+    for (name, spec) in decoders() {
+        check(name, &spec);
+    }
+}
+
+#[test]
+fn encoder_decoder_with_cross_attention() {
+    check("encoder-decoder", &encoder_decoder());
+}
+
+#[test]
+fn frozen_weights_have_no_slot() {
+    let (_, spec) = decoders().swap_remove(0);
+    let weights = Weights::random(&spec, 3);
+    let model = weights.model(&spec);
+    let data = data();
+    let mut tape = Tape::new();
+    let mut grads = Gradients::only(["layers.1.ffn.up.bias".to_owned()]);
+    let (_, dlogits, _) = loss(&model, &data, &mut tape);
+    let dhidden = model.backward_logits(&tape, &dlogits, &mut grads);
+    model.backward(StackKind::Decoder, &batch(&data, None), &tape, &dhidden, &mut grads).unwrap();
+    assert_eq!(grads.values().keys().collect::<Vec<_>>(), ["layers.1.ffn.up.bias"]);
+    let all = gradients(&model, &data);
+    assert_eq!(grads.values()["layers.1.ffn.up.bias"], all.values()["layers.1.ffn.up.bias"]);
+}

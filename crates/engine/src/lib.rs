@@ -1,1 +1,25 @@
+//! From a prompt to an answer: sampling, generation with a key and value cache, beam search, scoring.
+//!
+//! [`Engine`] stands over a loaded model. The loops below it ([`generate`], [`beam`], [`score`]) know no tensors: they ask
+//! a [`source::LogitsSource`] for rows of logits, which is the model, or in tests a script.
 
+pub mod beam;
+pub mod error;
+pub mod generate;
+pub mod logprobs;
+pub mod options;
+pub mod output;
+pub mod request;
+pub mod rng;
+pub mod sampler;
+pub mod source;
+pub mod stop;
+mod validate;
+pub mod vocabulary;
+
+pub use error::Error;
+pub use logprobs::TokenLogprob;
+pub use options::{Beam, Constraints, EarlyStopping, GenerateOptions, Length, Report, Sampling};
+pub use output::{Choice, Event, Finish, Output, Prompt, Timings, Usage};
+pub use request::Surroundings;
+pub use sampler::SamplerKind;

@@ -1,0 +1,155 @@
+//! A request made ready: checked, with its limits in figures.
+
+use crate::error::Error;
+use crate::options::GenerateOptions;
+use crate::output::{Finish, Prompt};
+use crate::rng::fresh_seed;
+use crate::sampler::chain::{Chain, Rules};
+use crate::sampler::dry::Breakers;
+use crate::source::LogitsSource;
+use crate::validate;
+use crate::vocabulary::{Vocabulary, breakers};
+
+/// The bound of an answer when neither the request nor the model's context gives one.
+pub const UNBOUNDED_TOKENS: usize = 4096;
+/// The same for an encoder-decoder: so many tokens, and so many more for each of the source. No translation or summary is
+/// longer, and a model that has lost its way ends.
+pub const UNBOUNDED_DECODER: (usize, usize) = (256, 4);
+
+/// What surrounds every request.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// The most tokens of a sequence; None: no limit.
+    pub context: Option<usize>,
+    /// The most prompt tokens of one step.
+    pub chunk: usize,
+    /// The tokens that end an answer by themselves.
+    pub end_ids: Vec<u32>,
+}
+
+/// A checked request.
+#[derive(Debug)]
+pub(crate) struct Ready<'a> {
+    pub prompt: &'a Prompt,
+    pub options: &'a GenerateOptions,
+    pub chain: Chain,
+    pub end_ids: Vec<u32>,
+    /// The most tokens to generate, and why no more.
+    pub max_tokens: usize,
+    pub at_max: Finish,
+    pub chunk: usize,
+    pub seed: u64,
+    pub notices: Vec<String>,
+}
+
+impl<'a> Ready<'a> {
+    pub fn new<S: LogitsSource>(
+        source: &S,
+        vocabulary: Option<&dyn Vocabulary>,
+        around: &Surroundings,
+        prompt: &'a Prompt,
+        options: &'a GenerateOptions,
+    ) -> Result<Ready<'a>, Error> {
+        options.validate(source.vocab())?;
+        if !options.length.stop.is_empty() && vocabulary.is_none() {
+            return Err(Error::Unsupported("stop strings need a tokenizer, and this model has none".into()));
+        }
+        check_prompt(source, around, prompt, options.length.max_tokens != Some(0))?;
+        let mut notices = Vec::new();
+        let (max_tokens, at_max) = bound(around, prompt, options, &mut notices);
+        let end_ids = if options.length.ignore_eos { Vec::new() } else { around.end_ids.clone() };
+        let dry = options.sampling.dry_multiplier > 0.0;
+        let breakers = match vocabulary {
+            Some(vocabulary) if dry => breakers(vocabulary, &options.sampling.dry_sequence_breakers),
+            _ => Breakers::default(),
+        };
+        let rules = Rules {
+            end_ids: end_ids.clone(),
+            stop_ids: options.length.stop_ids.clone(),
+            prompt_len: prompt.token_ids.len(),
+            max_tokens,
+            min_tokens: options.length.min_tokens,
+            breakers,
+        };
+        let chain = Chain::new(options, &rules);
+        let seed = options.sampling.seed.unwrap_or_else(fresh_seed);
+        Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, chunk: around.chunk.max(1), seed, notices })
+    }
+
+    /// The source's tokens; empty for a decoder.
+    pub fn encoder_ids(&self) -> &'a [u32] {
+        self.prompt.encoder_ids.as_deref().unwrap_or(&[])
+    }
+
+    /// Why a token ends an answer, if it does.
+    pub fn ends(&self, id: u32) -> Option<Finish> {
+        if self.end_ids.contains(&id) {
+            Some(Finish::EndToken(id))
+        } else if self.options.length.stop_ids.contains(&id) {
+            Some(Finish::StopToken(id))
+        } else {
+            None
+        }
+    }
+}
+
+/// Checks the prompt's tokens, and that they fit; with `answers` there must be room for at least one more.
+pub(crate) fn check_prompt<S: LogitsSource>(
+    source: &S,
+    around: &Surroundings,
+    prompt: &Prompt,
+    answers: bool,
+) -> Result<(), Error> {
+    if prompt.token_ids.is_empty() || prompt.encoder_ids.as_ref().is_some_and(Vec::is_empty) {
+        return Err(Error::EmptyPrompt);
+    }
+    validate::ids("the prompt", &prompt.token_ids, source.input_vocab())?;
+    let Some(context) = around.context else { return Ok(()) };
+    let encoder = prompt.encoder_ids.as_ref().map_or(0, Vec::len);
+    if encoder > context {
+        return Err(Error::Context { place: "the source", tokens: encoder, context, room: "" });
+    }
+    let tokens = prompt.token_ids.len();
+    if tokens > context {
+        return Err(Error::Context { place: "the prompt", tokens, context, room: "" });
+    }
+    if answers && tokens == context {
+        let room = ", which leaves no room for an answer";
+        return Err(Error::Context { place: "the prompt", tokens, context, room });
+    }
+    Ok(())
+}
+
+/// How many tokens to generate at most, and what to say when they are reached.
+fn bound(
+    around: &Surroundings,
+    prompt: &Prompt,
+    options: &GenerateOptions,
+    notices: &mut Vec<String>,
+) -> (usize, Finish) {
+    let room = around.context.map(|context| context.saturating_sub(prompt.token_ids.len()));
+    match (options.length.max_tokens, room) {
+        (Some(asked), Some(room)) if asked > room => {
+            let context = around.context.unwrap_or(0);
+            notices.push(format!(
+                "max_tokens is {asked}, but the context of {context} leaves room for {room} after the prompt"
+            ));
+            (room, Finish::Context)
+        }
+        (Some(asked), _) => (asked, Finish::MaxTokens),
+        (None, Some(room)) if prompt.encoder_ids.is_none() => (room, Finish::Context),
+        (None, room) => {
+            let bound = match &prompt.encoder_ids {
+                Some(ids) => UNBOUNDED_DECODER.0.saturating_add(ids.len().saturating_mul(UNBOUNDED_DECODER.1)),
+                None => UNBOUNDED_TOKENS,
+            };
+            match room {
+                Some(room) if room < bound => (room, Finish::Context),
+                _ => {
+                    notices.push(format!("no max_tokens was given: the answer is bounded at {bound} tokens"));
+                    (bound, Finish::MaxTokens)
+                }
+            }
+        }
+    }
+}

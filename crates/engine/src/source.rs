@@ -1,0 +1,39 @@
+//! What the loops need of a model: rows of logits for tokens that continue a sequence.
+
+use crate::error::Error;
+
+/// Something that gives logits: a model with its cache, or a script in tests.
+pub trait LogitsSource {
+    /// One sequence's past: its cache, and the encoded source where there is one.
+    type State;
+
+    /// Tokens of the output vocabulary: the length of every row.
+    fn vocab(&self) -> usize;
+
+    /// Tokens of the input vocabulary of the decoder (or only) stack.
+    fn input_vocab(&self) -> usize;
+
+    /// A sequence without tokens. `prompt_len` is how many will be fed before the first is generated, which
+    /// length-dependent positions need to know; `encoder_ids` is the source of an encoder-decoder.
+    fn start(&self, prompt_len: usize, encoder_ids: Option<&[u32]>) -> Result<Self::State, Error>;
+
+    /// A second sequence with the same past. Neither notices what is fed to the other.
+    fn fork(&self, state: &Self::State) -> Self::State;
+
+    /// Feeds tokens to several sequences at once. For each token from [`Feed::rows_from`] on, `sink` gets the row of
+    /// logits for the token that follows it, in order.
+    fn feed(&self, feeds: &mut [Feed<'_, Self::State>], sink: &mut RowSink<'_>) -> Result<(), Error>;
+}
+
+/// Takes the index of the feed, the index of the token in it, and the row `[V]`.
+pub type RowSink<'a> = dyn FnMut(usize, usize, &[f32]) -> Result<(), Error> + 'a;
+
+/// One sequence's part of a step.
+#[derive(Debug)]
+pub struct Feed<'a, S> {
+    pub state: &'a mut S,
+    /// The tokens that continue the sequence; at least one.
+    pub tokens: &'a [u32],
+    /// Index of the first token whose row is wanted; `tokens.len()` for none.
+    pub rows_from: usize,
+}

@@ -1,0 +1,120 @@
+//! The algorithms that cut a pre-token into tokens of the vocabulary.
+
+mod bpe;
+mod scored;
+mod unigram;
+mod wordpiece;
+
+pub(crate) use bpe::{Bpe, BpeOptions, Merges};
+pub(crate) use scored::Scored;
+pub(crate) use unigram::Unigram;
+pub(crate) use wordpiece::{WordLevel, WordPiece};
+
+use crate::error::Error;
+use crate::vocabulary::Vocabulary;
+use tokenizers::Token;
+
+/// One of the known algorithms with its vocabulary.
+#[derive(Debug)]
+pub(crate) enum Model {
+    Bpe(Bpe),
+    Scored(Scored),
+    Unigram(Unigram),
+    WordPiece(WordPiece),
+    WordLevel(WordLevel),
+}
+
+impl Model {
+    pub fn tokenize(&self, text: &str) -> Result<Vec<Token>, Error> {
+        match self {
+            Model::Bpe(model) => model.tokenize(text),
+            Model::Scored(model) => Ok(model.tokenize(text)),
+            Model::Unigram(model) => model.tokenize(text),
+            Model::WordPiece(model) => model.tokenize(text),
+            Model::WordLevel(model) => model.tokenize(text),
+        }
+    }
+
+    pub fn vocabulary(&self) -> &Vocabulary {
+        match self {
+            Model::Bpe(model) => model.vocabulary(),
+            Model::Scored(model) => model.vocabulary(),
+            Model::Unigram(model) => model.vocabulary(),
+            Model::WordPiece(model) => &model.vocabulary,
+            Model::WordLevel(model) => &model.vocabulary,
+        }
+    }
+
+    pub fn unk(&self) -> Option<u32> {
+        match self {
+            Model::Bpe(model) => model.unk(),
+            Model::Scored(model) => model.unk(),
+            Model::Unigram(model) => model.unk(),
+            Model::WordPiece(model) => model.vocabulary.id(&model.unk_token),
+            Model::WordLevel(model) => model.vocabulary.id(&model.unk_token),
+        }
+    }
+
+    /// The algorithm's name, for people.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Model::Bpe(_) => "BPE",
+            Model::Scored(_) => "SentencePiece BPE",
+            Model::Unigram(_) => "Unigram",
+            Model::WordPiece(_) => "WordPiece",
+            Model::WordLevel(_) => "WordLevel",
+        }
+    }
+}
+
+/// Symbols of a word as a doubly linked list over one array, shared by the two kinds of BPE.
+#[derive(Debug, Clone, Copy)]
+struct Symbol {
+    id: u32,
+    start: usize,
+    len: usize,
+    previous: usize,
+    next: usize,
+}
+
+/// End of the list.
+const NONE: usize = usize::MAX;
+
+/// The list of symbols of one word.
+#[derive(Debug, Default)]
+struct Chain(Vec<Symbol>);
+
+impl Chain {
+    fn push(&mut self, id: u32, start: usize, len: usize) {
+        let index = self.0.len();
+        let previous = if index == 0 { NONE } else { index - 1 };
+        if let Some(last) = self.0.last_mut() {
+            last.next = index;
+        }
+        self.0.push(Symbol { id, start, len, previous, next: NONE });
+    }
+
+    /// Makes `left` one symbol with its neighbour on the right.
+    fn join(&mut self, left: usize, id: u32) {
+        let right = self.0[left].next;
+        let Symbol { len, next, .. } = self.0[right];
+        self.0[right].len = 0;
+        self.0[right].next = NONE;
+        self.0[left].id = id;
+        self.0[left].len += len;
+        self.0[left].next = next;
+        if next != NONE {
+            self.0[next].previous = left;
+        }
+    }
+
+    /// The living symbols in order.
+    fn walk(&self) -> impl Iterator<Item = &Symbol> {
+        let mut at = if self.0.is_empty() { NONE } else { 0 };
+        std::iter::from_fn(move || {
+            let symbol = self.0.get(at)?;
+            at = symbol.next;
+            Some(symbol)
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! SentencePiece's BPE: of all neighbours whose joined text is a piece, the pair with the highest score is joined
+//! first, the leftmost of equals first. The scores take the place of a list of merges.
+
+use super::{Chain, NONE};
+use crate::vocabulary::Vocabulary;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use tokenizers::Token;
+
+/// The model.
+#[derive(Debug)]
+pub(crate) struct Scored {
+    vocabulary: Vocabulary,
+    /// Score of each id; `None` for pieces that text is never joined into (control, unknown, unused, byte).
+    scores: Vec<Option<f32>>,
+    bytes: [Option<u32>; 256],
+    unk: Option<u32>,
+    longest: usize,
+    /// Neighbouring unknown characters become one unknown token, as SentencePiece itself does.
+    fuse_unk: bool,
+}
+
+/// A pair waiting to be joined.
+struct Candidate {
+    score: f32,
+    left: Reverse<usize>,
+    len: usize,
+    id: u32,
+}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Candidate) -> Ordering {
+        self.score.total_cmp(&other.score).then(self.left.cmp(&other.left))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Candidate) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Candidate) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Candidate {}
+
+impl Scored {
+    /// `scores` has one entry for each id; `bytes` are the ids of the byte pieces.
+    pub fn new(
+        vocabulary: Vocabulary,
+        scores: Vec<Option<f32>>,
+        bytes: [Option<u32>; 256],
+        unk: Option<u32>,
+        fuse_unk: bool,
+    ) -> Scored {
+        let joinable = scores.iter().enumerate().filter(|(_, score)| score.is_some());
+        let longest = joinable.filter_map(|(id, _)| vocabulary.token(id as u32)).map(str::len).max().unwrap_or(0);
+        Scored { vocabulary, scores, bytes, unk, longest, fuse_unk }
+    }
+
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    pub fn unk(&self) -> Option<u32> {
+        self.unk
+    }
+
+    fn piece(&self, text: &str) -> Option<(u32, f32)> {
+        if text.len() > self.longest {
+            return None;
+        }
+        let id = self.vocabulary.id(text)?;
+        Some((id, (*self.scores.get(id as usize)?)?))
+    }
+
+    pub fn tokenize(&self, text: &str) -> Vec<Token> {
+        let mut chain = Chain::default();
+        for (start, c) in text.char_indices() {
+            chain.push(0, start, c.len_utf8());
+        }
+        self.join(&mut chain, text);
+        let mut tokens: Vec<Token> = Vec::with_capacity(chain.0.len() / 2);
+        for symbol in chain.walk() {
+            let range = (symbol.start, symbol.start + symbol.len);
+            let piece = &text[range.0..range.1];
+            if let Some((id, _)) = self.piece(piece) {
+                tokens.push(Token::new(id, piece.to_string(), range));
+            } else if piece.bytes().all(|byte| self.bytes[byte as usize].is_some()) {
+                let ids = piece.bytes().filter_map(|byte| self.bytes[byte as usize]);
+                tokens.extend(
+                    ids.map(|id| Token::new(id, self.vocabulary.token(id).unwrap_or_default().to_string(), range)),
+                );
+            } else if let Some(unk) = self.unk {
+                match tokens.last_mut() {
+                    Some(last) if self.fuse_unk && last.id == unk && last.offsets.1 == range.0 => {
+                        last.offsets.1 = range.1;
+                        last.value.push_str(piece);
+                    }
+                    _ => tokens.push(Token::new(unk, piece.to_string(), range)),
+                }
+            }
+        }
+        tokens
+    }
+
+    fn join(&self, chain: &mut Chain, text: &str) {
+        let mut heap = BinaryHeap::new();
+        let offer = |heap: &mut BinaryHeap<Candidate>, chain: &Chain, left: usize| {
+            let Some(symbol) = chain.0.get(left) else { return };
+            let Some(right) = chain.0.get(symbol.next) else { return };
+            let len = symbol.len + right.len;
+            if let Some((id, score)) = self.piece(&text[symbol.start..symbol.start + len]) {
+                heap.push(Candidate { score, left: Reverse(left), len, id });
+            }
+        };
+        for left in 0..chain.0.len() {
+            offer(&mut heap, chain, left);
+        }
+        while let Some(Candidate { left: Reverse(left), len, id, .. }) = heap.pop() {
+            let symbol = chain.0[left];
+            // A pair that has changed since it was offered has another length.
+            if symbol.len == 0 || symbol.next == NONE || symbol.len + chain.0[symbol.next].len != len {
+                continue;
+            }
+            chain.join(left, id);
+            offer(&mut heap, chain, chain.0[left].previous);
+            offer(&mut heap, chain, left);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The environment in which a template runs.
+
+use super::{Render, json, python};
+use crate::error::{Error, shorten};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, Error as JinjaError, ErrorKind};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+/// Steps of one rendering. Data costs steps too, one for 64 bytes, so this also bounds memory.
+const MAX_STEPS: u64 = 1_000_000;
+/// Bytes of output.
+const MAX_OUTPUT: usize = 4 << 20;
+/// Nesting of macros, loops and calls.
+const MAX_DEPTH: usize = 200;
+
+/// Output that stops at the limit.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_OUTPUT {
+            return Err(io::Error::other("the output is too long"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs a template.
+pub(super) fn render(source: &str, context: serde_json::Value, request: &Render) -> Result<String, Error> {
+    let refused = Arc::new(OnceLock::new());
+    let problem = |error: JinjaError| match refused.get() {
+        Some(message) => Error::Refused { message: String::clone(message) },
+        None => Error::Template { name: request.name.clone(), problem: describe(&error, source) },
+    };
+    let mut environment = environment().map_err(problem)?;
+    let said = refused.clone();
+    environment.add_function("raise_exception", move |message: String| -> Result<String, JinjaError> {
+        let _ = said.set(shorten_message(&message));
+        Err(JinjaError::new(ErrorKind::InvalidOperation, message))
+    });
+    let now = request.now;
+    environment.add_function("strftime_now", move |format: String| strftime(now, &format));
+    let source = without_generation_tags(source);
+    let template = environment.template_from_named_str("chat_template", &source).map_err(problem)?;
+    let mut out = Bounded(Vec::new());
+    match template.render_captured_to(Serde(context), &mut out) {
+        Ok(_) => Ok(String::from_utf8_lossy(&out.0).into_owned()),
+        Err(error) => Err(problem(error)),
+    }
+}
+
+fn environment<'source>() -> Result<Environment<'source>, JinjaError> {
+    let mut environment = Environment::new();
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_fuel(Some(MAX_STEPS));
+    environment.set_recursion_limit(MAX_DEPTH);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(|out, state, value| {
+        let text = python::text(value)?;
+        state.consume_fuel(text.len() as u64 / 64)?;
+        Ok(out.write_str(&text)?)
+    });
+    environment.add_filter("tojson", json::tojson);
+    // Only prints to a debugger's console; here it would show the whole context.
+    environment.remove_global("debug");
+    Ok(environment)
+}
+
+fn strftime(now: Option<SystemTime>, format: &str) -> Result<String, JinjaError> {
+    let fail = |error: &dyn std::fmt::Display| {
+        JinjaError::new(ErrorKind::InvalidOperation, format!("strftime_now(`{}`): {error}", shorten(format)))
+    };
+    if format.len() > 256 {
+        return Err(fail(&"the format is too long"));
+    }
+    let time = match now {
+        Some(time) => jiff::Zoned::try_from(time).map_err(|error| fail(&error))?,
+        None => jiff::Zoned::now(),
+    };
+    // A width in a directive asks for padding: `%9999999d` would ask for a lot of it.
+    let mut text = String::new();
+    let digits = format.bytes().fold((0, 0), |(run, longest), byte| {
+        let run = if byte.is_ascii_digit() { run + 1 } else { 0 };
+        (run, longest.max(run))
+    });
+    if digits.1 > 2 && format.contains('%') {
+        return Err(fail(&"the format has a large width"));
+    }
+    write!(text, "{}", time.strftime(format)).map_err(|_| fail(&"unknown directive"))?;
+    Ok(text)
+}
+
+/// `{% generation %}` marks what the assistant said, for training; here it changes nothing, but its white-space control
+/// does, so it becomes a condition that always holds.
+fn without_generation_tags(source: &str) -> String {
+    let mut result = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at);
+        result.push_str(before);
+        let end = tag.find("%}").map_or(tag.len(), |end| end + 2);
+        let (tag, behind) = tag.split_at(end);
+        let word = tag.trim_start_matches("{%").trim_end_matches("%}");
+        let word = word.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+        match word {
+            "generation" => result.push_str(&tag.replacen("generation", "if true", 1)),
+            "endgeneration" => result.push_str(&tag.replacen("endgeneration", "endif", 1)),
+            _ => result.push_str(tag),
+        }
+        rest = behind;
+    }
+    result + rest
+}
+
+fn describe(error: &JinjaError, source: &str) -> String {
+    let mut text = match error.kind() {
+        ErrorKind::OutOfFuel => format!("it needs more than {MAX_STEPS} steps"),
+        _ => error.to_string(),
+    };
+    if let Some(line) = error.line().and_then(|line| source.lines().nth(line.saturating_sub(1))) {
+        text.push_str(&format!(" (`{}`)", shorten(line.trim())));
+    }
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text.push_str(&format!(": {inner}"));
+        cause = inner.source();
+        if text.len() > 2000 {
+            break;
+        }
+    }
+    shorten_message(&text)
+}
+
+fn shorten_message(text: &str) -> String {
+    text.chars().take(1000).collect()
+}

@@ -1,1 +1,27 @@
+//! From a checkpoint to a model: the architectures, their name tables, strict loading, and what a description costs.
+//!
+//! [`describe`] reads the configuration and the list of tensors, [`load`] the weights too. An architecture is a small
+//! file in [`mod@architectures`] that turns a configuration into a [`ModelSpec`](attend_nn::spec::ModelSpec), with
+//! text tables beside it that say which tensor of a file is which of ours.
 
+mod architectures;
+mod common;
+pub mod cost;
+mod describe;
+mod error;
+mod export;
+mod generation;
+mod layout;
+mod mapping;
+mod memory;
+mod names;
+mod reader;
+
+pub use architectures::{Architecture, architectures};
+pub use describe::{Described, describe, describe_within};
+pub use error::{Error, Misshaped, WeightsError};
+pub use export::{FileTensor, Quantity};
+pub use generation::{EarlyStopping, GenerationDefaults};
+pub use mapping::{Mapped, TiedCopy};
+pub use names::{Leftover, Origin, Table, Tables, Verb};
+pub use reader::Reader;

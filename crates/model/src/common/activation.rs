@@ -1,0 +1,33 @@
+//! Activation names, as configurations spell them.
+
+use crate::error::Error;
+use crate::reader::Reader;
+use attend_nn::spec::Activation;
+
+impl Reader<'_> {
+    /// The activation that `key` names, or `default` where the key is absent.
+    pub fn activation(&self, key: &str, default: Activation) -> Result<Activation, Error> {
+        match self.text(key)? {
+            None => Ok(default),
+            Some(name) => {
+                activation_named(name).ok_or_else(|| self.wrong(key, format!("activation `{name}` is not known")))
+            }
+        }
+    }
+}
+
+/// `gelu` is the exact one, with the error function; every other gelu here is the tanh formula.
+pub(crate) fn activation_named(name: &str) -> Option<Activation> {
+    Some(match name {
+        "gelu" | "gelu_python" => Activation::Gelu,
+        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_accurate" => Activation::GeluTanh,
+        "quick_gelu" => Activation::QuickGelu,
+        "relu" => Activation::Relu,
+        "relu2" => Activation::ReluSquared,
+        "silu" | "swish" => Activation::Silu,
+        "tanh" => Activation::Tanh,
+        "sigmoid" => Activation::Sigmoid,
+        "linear" | "identity" => Activation::Identity,
+        _ => return None,
+    })
+}

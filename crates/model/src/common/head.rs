@@ -1,0 +1,68 @@
+//! The head, from the class that `architectures` names.
+
+use crate::error::Error;
+use crate::reader::Reader;
+use attend_nn::spec::{Head, LmHead, SequenceSource, Transform};
+
+/// What a class name's ending asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadKind {
+    None,
+    /// The encoder alone of an encoder-decoder.
+    EncoderOnly,
+    Lm,
+    MaskedLm,
+    Sequence,
+    Token,
+    Span,
+}
+
+/// The head that the checkpoint's class has; `default` where the configuration names no class.
+pub fn head_kind(c: &Reader, default: HeadKind) -> Result<HeadKind, Error> {
+    let Some(class) = c.list("architectures")?.and_then(|list| list.first()) else { return Ok(default) };
+    let name = class.as_str().unwrap_or_default();
+    Ok(match name.strip_prefix(c.class).unwrap_or(name) {
+        "Model" | "TextModel" => HeadKind::None,
+        "EncoderModel" => HeadKind::EncoderOnly,
+        "ForCausalLM" | "LMHeadModel" | "ForConditionalGeneration" | "WithLMHeadModel" => HeadKind::Lm,
+        "ForMaskedLM" | "ForPreTraining" => HeadKind::MaskedLm,
+        "ForSequenceClassification" => HeadKind::Sequence,
+        "ForTokenClassification" => HeadKind::Token,
+        "ForQuestionAnswering" => HeadKind::Span,
+        _ => return Err(c.wrong("architectures", format!("class {} is not supported", crate::reader::short(class)))),
+    })
+}
+
+/// The number of labels: `id2label`, else `num_labels`, else 2.
+pub fn labels(c: &Reader) -> Result<usize, Error> {
+    match c.object("id2label")? {
+        Some(_) => match c.value("id2label").and_then(|value| value.as_object()).map(|map| map.len()) {
+            Some(0) | None => Err(c.wrong("id2label", "names no label")),
+            Some(count) => Ok(count),
+        },
+        None => c.count_or(&["num_labels"], 2),
+    }
+}
+
+/// An output matrix: tied to the token table as the configuration says. A GGUF file says it by having none.
+pub fn lm(c: &Reader, vocab: usize, tied: bool) -> Result<LmHead, Error> {
+    let tied = if c.is_gguf() { !c.has_tensor("output.weight") } else { c.flag("tie_word_embeddings", tied)? };
+    Ok(LmHead { vocab, tied, bias: false, transform: None::<Transform>, scale: 1.0, soft_cap: None })
+}
+
+/// A classifier of sequences.
+pub fn sequence(c: &Reader, source: SequenceSource, bias: bool) -> Result<Head, Error> {
+    Ok(Head::Sequence { labels: labels(c)?, source, bias })
+}
+
+/// The head of a decoder: an output matrix, nothing, or a classifier on the last token.
+pub fn output(c: &Reader, lm: LmHead) -> Result<Head, Error> {
+    match head_kind(c, HeadKind::Lm)? {
+        HeadKind::None => Ok(Head::None),
+        HeadKind::Lm => Ok(Head::Lm(lm)),
+        HeadKind::Sequence => sequence(c, SequenceSource::Last, false),
+        HeadKind::EncoderOnly | HeadKind::MaskedLm | HeadKind::Token | HeadKind::Span => {
+            Err(c.wrong("architectures", "this head is not supported on this architecture"))
+        }
+    }
+}

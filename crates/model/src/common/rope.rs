@@ -1,0 +1,211 @@
+//! Rotary settings, in both dialects of config.json and as GGUF's metadata gives them.
+//!
+//! Version 4 writes `rope_theta` and `rope_scaling` (its kind under `type` or `rope_type`); version 5 writes one
+//! `rope_parameters` object, or one per kind of layer.
+
+use crate::error::Error;
+use crate::reader::Reader;
+use attend_nn::spec::{Pairing, Rope, RopeScaling};
+
+/// What an architecture assumes where the configuration is silent.
+#[derive(Debug, Clone, Copy)]
+pub struct RopeDefaults {
+    pub base: f64,
+    /// The part of the head that is rotated.
+    pub partial: f64,
+    pub pairing: Pairing,
+}
+
+impl RopeDefaults {
+    /// The whole head in half-split pairs.
+    pub const fn base(base: f64) -> RopeDefaults {
+        RopeDefaults { base, partial: 1.0, pairing: Pairing::Halves }
+    }
+}
+
+/// The rotary embedding of every layer.
+pub fn rope(c: &Reader, head_dim: usize, defaults: RopeDefaults) -> Result<Rope, Error> {
+    rope_for(c, None, head_dim, defaults)
+}
+
+/// The rotary embedding of the layers of one kind (`full_attention`, `sliding_attention`), where they differ.
+pub fn rope_for(c: &Reader, kind: Option<&str>, head_dim: usize, defaults: RopeDefaults) -> Result<Rope, Error> {
+    let parameters = match c.object("rope_parameters")? {
+        Some(all) => match kind.map(|kind| all.object(kind)).transpose()?.flatten() {
+            Some(of_kind) => Some(of_kind),
+            None => Some(all),
+        },
+        None => c.object("rope_scaling")?,
+    };
+    let nested = parameters.as_ref().map(|parameters| c.nested(parameters));
+    let base = base(c, nested.as_ref(), defaults.base)?;
+    let dim = rotated(c, nested.as_ref(), head_dim, defaults.partial)?;
+    let scaling = match &nested {
+        Some(nested) => scaling(c, nested, dim)?,
+        None => RopeScaling::None,
+    };
+    Ok(Rope { base, dim, pairing: defaults.pairing, scaling: from_tensors(c, dim, scaling)? })
+}
+
+fn base(c: &Reader, nested: Option<&Reader>, default: f64) -> Result<f64, Error> {
+    if let Some(base) = nested.map(|nested| nested.positive_opt("rope_theta")).transpose()?.flatten() {
+        return Ok(base);
+    }
+    for key in ["rope_theta", "rotary_emb_base"] {
+        if let Some(base) = c.positive_opt(key)? {
+            return Ok(base);
+        }
+    }
+    c.notice(format!("rope_theta is not given; this architecture's default, {default}, is used"));
+    Ok(default)
+}
+
+/// The rotated width of a head.
+fn rotated(c: &Reader, nested: Option<&Reader>, head_dim: usize, default: f64) -> Result<usize, Error> {
+    let nested = nested.map(|nested| nested.positive_opt("partial_rotary_factor")).transpose()?.flatten();
+    let (key, dim) = match c.count_opt(&["rotary_dim"])? {
+        Some(dim) => ("rotary_dim", dim),
+        None => {
+            let mut found = ("partial_rotary_factor", nested.unwrap_or(default));
+            for key in ["partial_rotary_factor", "rotary_pct"] {
+                if let (None, Some(part)) = (nested, c.positive_opt(key)?) {
+                    found = (key, part);
+                    break;
+                }
+            }
+            (found.0, (head_dim as f64 * found.1) as usize)
+        }
+    };
+    if dim < 2 || dim > head_dim || dim % 2 != 0 {
+        return Err(c.wrong(
+            key,
+            format!("rotates {dim} of a head's {head_dim} elements; an even number from 2 to {head_dim} is needed"),
+        ));
+    }
+    Ok(dim)
+}
+
+fn scaling(c: &Reader, r: &Reader, dim: usize) -> Result<RopeScaling, Error> {
+    let key = if r.value("rope_type").is_some() { "rope_type" } else { "type" };
+    let context = || c.count(&["max_position_embeddings", "n_positions"]);
+    let original = || match r.count_opt(&["original_max_position_embeddings"])? {
+        Some(original) => Ok(original),
+        None => c.count_opt(&["original_max_position_embeddings"])?.map_or_else(context, Ok),
+    };
+    let need = |field: &str| r.positive_opt(field)?.ok_or_else(|| r.wrong(field, "is missing from the rope settings"));
+    Ok(match r.text(key)?.unwrap_or("default") {
+        "default" | "none" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: need("factor")? },
+        "dynamic" => RopeScaling::Dynamic { factor: need("factor")?, original: original()? },
+        "llama3" => {
+            let (low, high) = (need("low_freq_factor")?, need("high_freq_factor")?);
+            if high <= low {
+                return Err(
+                    r.wrong("high_freq_factor", format!("must be greater than low_freq_factor, {low}; found {high}"))
+                );
+            }
+            RopeScaling::Llama3 {
+                factor: need("factor")?,
+                low_freq_factor: low,
+                high_freq_factor: high,
+                original: original()?,
+            }
+        }
+        "yarn" => yarn(c, r, original()?)?,
+        "longrope" | "su" => longrope(c, r, dim, original()?)?,
+        other => return Err(r.wrong(key, format!("rope scaling `{other}` is not supported"))),
+    })
+}
+
+/// Peng et al. 2023: the temperature is `0.1 ln(factor) + 1` unless the configuration says otherwise.
+fn yarn(c: &Reader, r: &Reader, original: usize) -> Result<RopeScaling, Error> {
+    let factor = match r.positive_opt("factor")? {
+        Some(factor) => factor,
+        None => c.count(&["max_position_embeddings"])? as f64 / original as f64,
+    };
+    let temperature = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
+    let attention_factor =
+        match (r.positive_opt("attention_factor")?, r.number_opt("mscale")?, r.number_opt("mscale_all_dim")?) {
+            // GGUF's factor comes on top of the usual temperature, config.json's replaces it.
+            (Some(given), ..) if c.is_gguf() => given * temperature(1.0),
+            (Some(given), ..) => given,
+            (None, Some(scale), Some(all)) if scale != 0.0 && all != 0.0 => temperature(scale) / temperature(all),
+            (None, ..) => temperature(1.0),
+        };
+    let (beta_fast, beta_slow) = (r.positive_or("beta_fast", 32.0)?, r.positive_or("beta_slow", 1.0)?);
+    Ok(RopeScaling::Yarn {
+        factor,
+        beta_fast,
+        beta_slow,
+        original,
+        truncate: r.flag("truncate", true)?,
+        attention_factor,
+    })
+}
+
+/// Ding et al. 2024: two lists of divisors, and a temperature that holds in both regimes.
+fn longrope(c: &Reader, r: &Reader, dim: usize, original: usize) -> Result<RopeScaling, Error> {
+    for key in ["short_mscale", "long_mscale"] {
+        r.only(key, &[], "a temperature for each regime is another scheme")?;
+    }
+    let list = |key: &str, tensor: &str| {
+        let list = if c.is_gguf() { small_vector(c, tensor)? } else { r.numbers(key)? };
+        let list = list.ok_or_else(|| r.wrong(key, "is missing from the rope settings"))?;
+        if list.len() != dim / 2 || list.iter().any(|x| *x <= 0.0) {
+            return Err(r.wrong(key, format!("must hold {} numbers greater than 0, found {}", dim / 2, list.len())));
+        }
+        Ok(list)
+    };
+    let (short, long) = (list("short_factor", SHORT)?, list("long_factor", LONG)?);
+    let ratio = match c.count_opt(&["max_position_embeddings"])? {
+        Some(longest) => longest as f64 / original as f64,
+        None => r.positive_or("factor", 1.0)?,
+    };
+    let usual = if ratio <= 1.0 || original < 2 { 1.0 } else { (1.0 + ratio.ln() / (original as f64).ln()).sqrt() };
+    let attention_factor = r.positive_opt("attention_factor")?.unwrap_or(usual);
+    Ok(RopeScaling::Long { short, long, original, attention_factor })
+}
+
+const SHORT: &str = "rope_factors_short.weight";
+const LONG: &str = "rope_factors_long.weight";
+const DIVISORS: &str = "rope_freqs.weight";
+
+/// GGUF may hold the scaling as tensors of divisors; they say more than the metadata beside them.
+fn from_tensors(c: &Reader, dim: usize, scaling: RopeScaling) -> Result<RopeScaling, Error> {
+    if !c.is_gguf() || scaling != RopeScaling::None {
+        return Ok(scaling);
+    }
+    if c.has_tensor(SHORT) && c.has_tensor(LONG) {
+        let settings = c.object("rope_scaling")?;
+        let original = c.count_opt(&["original_max_position_embeddings"])?;
+        let nested = settings.as_ref().map(|settings| c.nested(settings));
+        let inner = nested.as_ref().map(|n| n.count_opt(&["original_max_position_embeddings"])).transpose()?.flatten();
+        let original = match inner.or(original) {
+            Some(original) => original,
+            None => c.count(&["max_position_embeddings"])?,
+        };
+        return longrope(c, nested.as_ref().unwrap_or(c), dim, original);
+    }
+    let Some(divisors) = small_vector(c, DIVISORS)? else { return Ok(scaling) };
+    if divisors.len() != dim / 2 || divisors.iter().any(|x| *x <= 0.0) {
+        let problem = format!("must hold {} numbers greater than 0, found {}", dim / 2, divisors.len());
+        return Err(c.wrong(DIVISORS, problem));
+    }
+    Ok(RopeScaling::Divisors { divisors })
+}
+
+/// A short f32 vector of the file, or `None` where the file has none of that name.
+fn small_vector(c: &Reader, name: &str) -> Result<Option<Vec<f32>>, Error> {
+    let Some(tensor) = c.checkpoint.tensor(name) else { return Ok(None) };
+    let count = tensor.shape.iter().product::<usize>();
+    if tensor.dtype != attend_kernels::DType::F32 || count > 1 << 16 {
+        return Err(c.wrong(name, format!("must be a short f32 vector, found {} {:?}", tensor.dtype, tensor.shape)));
+    }
+    let mut bytes = vec![0; count * 4];
+    c.checkpoint.read_at(name, 0, &mut bytes)?;
+    let values: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    if values.iter().any(|x| !x.is_finite()) {
+        return Err(c.wrong(name, "holds a value that is not finite"));
+    }
+    Ok(Some(values))
+}

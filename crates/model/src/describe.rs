@@ -1,0 +1,141 @@
+//! From a path to a description, without reading weights.
+
+use crate::architectures::Architecture;
+use crate::cost;
+use crate::error::Error;
+use crate::generation::{self, GenerationDefaults};
+use crate::mapping::{self, Mapped, TiedCopy};
+use crate::memory;
+use crate::reader::Reader;
+use attend_format::{Checkpoint, Config, Kind, unsupported_quantization};
+use attend_kernels::DType;
+use attend_nn::spec::ModelSpec;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A checkpoint and what it is.
+#[derive(Debug)]
+pub struct Described {
+    pub spec: ModelSpec,
+    /// The architecture's name, as `attend show` prints it.
+    pub architecture: &'static str,
+    pub checkpoint: Checkpoint,
+    /// Every tensor of the model and where it lies in the files, in walking order.
+    pub tensors: Vec<Mapped>,
+    /// Tensors of the files that should equal one that is used; compared when the weights are loaded.
+    pub copies: Vec<TiedCopy>,
+    /// What the user should know: defaults that were assumed, parts left aside.
+    pub notices: Vec<String>,
+    pub generation: GenerationDefaults,
+    pub(crate) known: &'static Architecture,
+}
+
+impl Described {
+    /// Parameters of the model.
+    pub fn parameters(&self) -> u128 {
+        cost::parameters(&self.spec)
+    }
+
+    /// Parameters and bytes by type, as the files hold them.
+    pub fn by_type(&self) -> BTreeMap<DType, (u64, u64)> {
+        let mut sums = BTreeMap::new();
+        for tensor in &self.tensors {
+            let elements = tensor.elements();
+            let bytes = tensor.dtype.bytes(elements).unwrap_or(elements);
+            let sum: &mut (u64, u64) = sums.entry(tensor.dtype).or_default();
+            *sum = (sum.0 + elements as u64, sum.1 + bytes as u64);
+        }
+        sums
+    }
+
+    /// Bytes of the weights in their types in the files.
+    pub fn weight_bytes(&self) -> u64 {
+        self.by_type().values().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// Describes the checkpoint at `path`: its architecture, every tensor, its generation defaults. No weights are read.
+pub fn describe(path: &Path) -> Result<Described, Error> {
+    describe_within(path, memory::available())
+}
+
+/// As [`describe`], with the bytes of memory that the refusal of an impossible claim compares with.
+pub fn describe_within(path: &Path, available: Option<u64>) -> Result<Described, Error> {
+    let checkpoint = Checkpoint::open(path)?;
+    let known = Architecture::find(&checkpoint)?;
+    refuse_quantization(&checkpoint)?;
+    let log: (RefCell<Vec<String>>, Cell<Option<usize>>) = Default::default();
+    let text = text_part(&checkpoint)?;
+    let reader = Reader::new(&checkpoint, text.as_ref().unwrap_or(checkpoint.config()), known.class, &log);
+    let spec = (known.spec)(&reader)?;
+    let available = available.unwrap_or(u64::MAX);
+    if let Some(layers) = log.1.get() {
+        return Err(too_many_layers(&checkpoint, &spec, layers, available));
+    }
+    let table = known.table(&spec, checkpoint.kind())?;
+    let mapping = match mapping::map(&spec, &table, &checkpoint) {
+        Ok(mapping) => mapping,
+        Err(error) => return Err(impossible(&checkpoint, &spec, available).unwrap_or(error)),
+    };
+    let generation = generation::defaults(&checkpoint)?;
+    let mut notices = log.0.into_inner();
+    notices.extend(mapping.notices);
+    notices.dedup();
+    let (tensors, copies) = (mapping.tensors, mapping.copies);
+    Ok(Described { spec, architecture: known.name, checkpoint, tensors, copies, notices, generation, known })
+}
+
+/// The text model's part of a multimodal configuration.
+fn text_part(checkpoint: &Checkpoint) -> Result<Option<Config>, Error> {
+    match checkpoint.kind() {
+        Kind::Gguf => Ok(None),
+        Kind::HuggingFace => Ok(checkpoint.config().object("text_config")?),
+    }
+}
+
+fn refuse_quantization(checkpoint: &Checkpoint) -> Result<(), Error> {
+    let config = checkpoint.config();
+    let wrong = |problem: String| Error::Config {
+        file: config.file().to_path_buf(),
+        field: "quantization_config".into(),
+        problem,
+    };
+    if let Some(scheme) = unsupported_quantization(config) {
+        return Err(wrong(format!(
+            "weights quantised by {scheme} cannot be read here; use the original or a GGUF file"
+        )));
+    }
+    let Some(settings) = config.object("quantization_config")? else { return Ok(()) };
+    let block = settings.value("weight_block_size").filter(|size| !size.is_null());
+    if block.is_some_and(|size| *size != serde_json::json!([128, 128])) {
+        return Err(wrong("only scales of 128 x 128 blocks can be read".into()));
+    }
+    Ok(())
+}
+
+/// The refusal of more layers than there are tensors; `spec` was made with one layer in each such stack.
+fn too_many_layers(checkpoint: &Checkpoint, spec: &ModelSpec, layers: usize, available: u64) -> Error {
+    let needed = needed(spec).saturating_mul(layers as u128);
+    let count = checkpoint.tensors().len();
+    let hint = format!("{layers} layers are claimed and the files hold {count} tensors");
+    too_large(checkpoint, needed, available, hint)
+}
+
+/// A better reason than a list of tensors, where the configuration asks for far more than the files hold.
+fn impossible(checkpoint: &Checkpoint, spec: &ModelSpec, available: u64) -> Option<Error> {
+    let needed = needed(spec);
+    let held = u128::from(checkpoint.total_bytes());
+    let absurd = needed > held.saturating_mul(16).saturating_add(1 << 30) || needed > u128::from(available);
+    absurd.then(|| too_large(checkpoint, needed, available, "the configuration does not belong to these files".into()))
+}
+
+/// Bytes of a description's weights in 16 bits.
+fn needed(spec: &ModelSpec) -> u128 {
+    cost::parameters(spec).saturating_mul(2)
+}
+
+pub(crate) fn too_large(checkpoint: &Checkpoint, needed: u128, available: u64, hint: String) -> Error {
+    let (path, held) = (checkpoint.path().to_path_buf(), checkpoint.total_bytes());
+    Error::TooLarge { path, needed, held, available, hint }
+}

@@ -1,0 +1,193 @@
+//! What a checkpoint says about generation, merged from every place that may say it.
+
+use crate::error::Error;
+use crate::reader::Reader;
+use attend_format::{Checkpoint, Config};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Defaults of generation; `None` and empty where no file says anything. Where several files do,
+/// `generation_config.json` outranks `config.json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct GenerationDefaults {
+    /// Any of these ends the text.
+    pub eos: Vec<u32>,
+    pub bos: Option<u32>,
+    pub pad: Option<u32>,
+    pub decoder_start: Option<u32>,
+    pub forced_bos: Option<u32>,
+    pub forced_eos: Vec<u32>,
+    pub max_new_tokens: Option<usize>,
+    /// Prompt and new tokens together.
+    pub max_length: Option<usize>,
+    pub min_new_tokens: Option<usize>,
+    pub min_length: Option<usize>,
+    pub do_sample: Option<bool>,
+    pub temperature: Option<f32>,
+    pub top_k: Option<usize>,
+    pub top_p: Option<f32>,
+    pub min_p: Option<f32>,
+    pub typical_p: Option<f32>,
+    pub repetition_penalty: Option<f32>,
+    pub no_repeat_ngram_size: Option<usize>,
+    pub encoder_no_repeat_ngram_size: Option<usize>,
+    pub suppress_tokens: Vec<u32>,
+    pub begin_suppress_tokens: Vec<u32>,
+    pub bad_words: Vec<Vec<u32>>,
+    pub num_beams: Option<usize>,
+    pub num_return_sequences: Option<usize>,
+    pub length_penalty: Option<f32>,
+    pub early_stopping: Option<EarlyStopping>,
+    /// For each field above that is set, the file that set it.
+    pub sources: BTreeMap<&'static str, String>,
+}
+
+/// When beam search stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum EarlyStopping {
+    /// When no better hypothesis seems likely (`false`).
+    Heuristic,
+    /// As soon as there are enough hypotheses (`true`).
+    First,
+    /// When no better hypothesis is possible (`"never"`).
+    Never,
+}
+
+/// Reads the defaults. Fields of a type that makes no sense are errors, as in any other configuration.
+pub(crate) fn defaults(checkpoint: &Checkpoint) -> Result<GenerationDefaults, Error> {
+    let log = Default::default();
+    let mut merged = GenerationDefaults::default();
+    let text = checkpoint.config().object("text_config")?;
+    let configs: Vec<&Config> =
+        [checkpoint.generation_config(), Some(checkpoint.config()), text.as_ref()].into_iter().flatten().collect();
+    for config in configs {
+        merged.read(&Reader::new(checkpoint, config, "", &log))?;
+    }
+    if let Some(metadata) = checkpoint.gguf() {
+        merged.metadata(metadata)?;
+    }
+    Ok(merged)
+}
+
+impl GenerationDefaults {
+    /// Fills what is not set yet.
+    fn read(&mut self, r: &Reader) -> Result<(), Error> {
+        let source = r.config().file().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let sources = &mut self.sources;
+        let mut set = |name: &'static str| drop(sources.insert(name, source.clone()));
+        macro_rules! fill {
+            ($($field:ident, $key:literal, $read:expr;)*) => {$(
+                if self.$field.is_none() && let Some(value) = $read(r, $key)? {
+                    self.$field = Some(value);
+                    set($key);
+                }
+            )*};
+        }
+        macro_rules! list {
+            ($($field:ident, $key:literal;)*) => {$(
+                if self.$field.is_empty() && r.value($key).is_some() {
+                    self.$field = ids(r, $key)?;
+                    set($key);
+                }
+            )*};
+        }
+        list! {
+            eos, "eos_token_id"; forced_eos, "forced_eos_token_id";
+            suppress_tokens, "suppress_tokens"; begin_suppress_tokens, "begin_suppress_tokens";
+        }
+        fill! {
+            bos, "bos_token_id", id; pad, "pad_token_id", id; decoder_start, "decoder_start_token_id", id;
+            forced_bos, "forced_bos_token_id", id;
+            max_new_tokens, "max_new_tokens", Reader::whole_opt; max_length, "max_length", Reader::whole_opt;
+            min_new_tokens, "min_new_tokens", Reader::whole_opt; min_length, "min_length", Reader::whole_opt;
+            do_sample, "do_sample", flag; temperature, "temperature", number; top_k, "top_k", Reader::whole_opt;
+            top_p, "top_p", number; min_p, "min_p", number; typical_p, "typical_p", number;
+            repetition_penalty, "repetition_penalty", number;
+            no_repeat_ngram_size, "no_repeat_ngram_size", Reader::whole_opt;
+            encoder_no_repeat_ngram_size, "encoder_no_repeat_ngram_size", Reader::whole_opt;
+            num_beams, "num_beams", Reader::whole_opt; num_return_sequences, "num_return_sequences", Reader::whole_opt;
+            length_penalty, "length_penalty", number; early_stopping, "early_stopping", early;
+        }
+        if self.bad_words.is_empty()
+            && let Some(words) = r.list("bad_words_ids")?
+        {
+            self.bad_words = words.iter().map(|word| id_list(r, "bad_words_ids", word)).collect::<Result<_, _>>()?;
+            set("bad_words_ids");
+        }
+        Ok(())
+    }
+
+    /// What GGUF says beyond the fields it shares with config.json: other ends of a text, sampling settings.
+    fn metadata(&mut self, metadata: &attend_format::gguf::Metadata) -> Result<(), Error> {
+        for key in ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"] {
+            if let Some(id) = metadata.token_id(key)?.filter(|id| !self.eos.contains(id)) {
+                self.eos.push(id);
+                self.sources.insert("eos_token_id", key.to_string());
+            }
+        }
+        let mut number = |field: &mut Option<f32>, name: &'static str, key: &str| -> Result<(), Error> {
+            if let (None, Some(value)) = (*field, metadata.f64(key)?.filter(|value| value.is_finite())) {
+                *field = Some(value as f32);
+                self.sources.insert(name, key.to_string());
+            }
+            Ok(())
+        };
+        number(&mut self.temperature, "temperature", "general.sampling.temp")?;
+        number(&mut self.top_p, "top_p", "general.sampling.top_p")?;
+        number(&mut self.min_p, "min_p", "general.sampling.min_p")?;
+        number(&mut self.repetition_penalty, "repetition_penalty", "general.sampling.penalty_repeat")?;
+        if let (None, Some(top_k)) = (self.top_k, metadata.i64("general.sampling.top_k")?) {
+            // Zero and below mean: not limited.
+            self.top_k = Some(usize::try_from(top_k).unwrap_or(0));
+            self.sources.insert("top_k", "general.sampling.top_k".into());
+        }
+        Ok(())
+    }
+}
+
+/// A token id; -1, which some files write for none, is none.
+fn id(r: &Reader, key: &str) -> Result<Option<u32>, Error> {
+    match r.value(key) {
+        Some(Value::Array(list)) if list.len() == 1 => {
+            Ok(id_list(r, key, &Value::Array(list.clone()))?.first().copied())
+        }
+        Some(value) if value.as_i64() == Some(-1) => Ok(None),
+        _ => Ok(r.whole_opt(key)?.map(|id| id as u32)),
+    }
+}
+
+/// One id or a list of them.
+fn ids(r: &Reader, key: &str) -> Result<Vec<u32>, Error> {
+    match r.value(key) {
+        None => Ok(Vec::new()),
+        Some(list @ Value::Array(_)) => id_list(r, key, list),
+        Some(_) => Ok(id(r, key)?.into_iter().collect()),
+    }
+}
+
+fn id_list(r: &Reader, key: &str, value: &Value) -> Result<Vec<u32>, Error> {
+    let wrong = || r.wrong(key, format!("must be token ids, found {}", crate::reader::short(value)));
+    let list = value.as_array().ok_or_else(wrong)?;
+    list.iter().map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)).collect()
+}
+
+fn flag(r: &Reader, key: &str) -> Result<Option<bool>, Error> {
+    r.value(key).map(|_| r.flag(key, false)).transpose()
+}
+
+fn number(r: &Reader, key: &str) -> Result<Option<f32>, Error> {
+    Ok(r.number_opt(key)?.map(|value| value as f32))
+}
+
+fn early(r: &Reader, key: &str) -> Result<Option<EarlyStopping>, Error> {
+    match r.value(key) {
+        None => Ok(None),
+        Some(Value::Bool(true)) => Ok(Some(EarlyStopping::First)),
+        Some(Value::Bool(false)) => Ok(Some(EarlyStopping::Heuristic)),
+        Some(Value::String(text)) if text == "never" => Ok(Some(EarlyStopping::Never)),
+        Some(other) => {
+            Err(r.wrong(key, format!("must be true, false or \"never\", found {}", crate::reader::short(other))))
+        }
+    }
+}

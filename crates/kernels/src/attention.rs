@@ -5,8 +5,11 @@
 //! tested against and which observers use; [`attention_backward`] is the gradient.
 
 mod backward;
+mod cut;
 mod flash;
 mod kv;
+#[cfg(test)]
+mod tests;
 mod textbook;
 
 use crate::Mask;

@@ -1,5 +1,6 @@
 //! Softmax and its logarithm over one row.
 
+use crate::arch::Portable;
 use crate::vecmath::exp;
 
 /// The largest entry; a NaN anywhere makes it NaN.
@@ -27,7 +28,7 @@ pub fn softmax(row: &mut [f32]) {
     }
     let mut sum = 0.0f64;
     for x in row.iter_mut() {
-        *x = exp::<false>(*x - max);
+        *x = exp::<Portable>(*x - max);
         sum += f64::from(*x);
     }
     let scale = (1.0 / sum) as f32;
@@ -59,5 +60,5 @@ pub fn log_sum_exp(row: &[f32]) -> f32 {
 }
 
 fn log_sum_from(row: &[f32], max: f32) -> f64 {
-    row.iter().map(|&x| f64::from(exp::<false>(x - max))).sum::<f64>().ln()
+    row.iter().map(|&x| f64::from(exp::<Portable>(x - max))).sum::<f64>().ln()
 }

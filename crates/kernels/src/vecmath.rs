@@ -1,19 +1,20 @@
 //! Elementary functions without branches, which compilers turn into vector code.
 //!
-//! `FMA` says whether a multiply and an add may be one instruction; it is true exactly in code compiled for an
-//! instruction set that has one. Polynomials are Chebyshev fits of the stated functions; errors are the worst over all
-//! float32 arguments of the stated range, as the tests measure them.
+//! Each is generic over the instruction set that it is compiled for. Polynomials are Chebyshev fits of the stated
+//! functions; errors are the worst over all float32 arguments of the stated range, as the tests measure them.
+
+use crate::arch::Arch;
 
 #[inline(always)]
-pub(crate) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FMA { a.mul_add(b, c) } else { a * b + c }
+pub(crate) fn fma<A: Arch>(a: f32, b: f32, c: f32) -> f32 {
+    if A::FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
 #[inline(always)]
-fn polynomial<const FMA: bool, const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
+fn polynomial<A: Arch, const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     let mut sum = 0.0;
     for c in coefficients {
-        sum = fma::<FMA>(sum, x, c);
+        sum = fma::<A>(sum, x, c);
     }
     sum
 }
@@ -27,14 +28,14 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`; returns `n` and `exp(r) - 1`, whose relative error is below 2e-8 before
 /// rounding.
 #[inline(always)]
-fn exp_parts<const FMA: bool>(x: f32) -> (i32, f32) {
-    let shifted = fma::<FMA>(x, std::f32::consts::LOG2_E, ROUNDER);
+fn exp_parts<A: Arch>(x: f32) -> (i32, f32) {
+    let shifted = fma::<A>(x, std::f32::consts::LOG2_E, ROUNDER);
     let n = shifted.to_bits().wrapping_sub(ROUNDER.to_bits()) as i32;
     let whole = shifted - ROUNDER;
-    let r = fma::<FMA>(whole, -LN_2_LOW, fma::<FMA>(whole, -LN_2_HIGH, x));
+    let r = fma::<A>(whole, -LN_2_LOW, fma::<A>(whole, -LN_2_HIGH, x));
     // (exp(r) - 1 - r) / r^2
-    let tail = polynomial::<FMA, 5>(r, [1.392_618_4e-3, 8.363_179e-3, 4.166_655_6e-2, 0.166_665_76, 0.5]);
-    (n, fma::<FMA>(tail, r * r, r))
+    let tail = polynomial::<A, 5>(r, [1.392_618_4e-3, 8.363_179e-3, 4.166_655_6e-2, 0.166_665_76, 0.5]);
+    (n, fma::<A>(tail, r * r, r))
 }
 
 /// 2^n for `n` in -126..=127.
@@ -45,9 +46,9 @@ fn power_of_two(n: i32) -> f32 {
 
 /// `e^x`, relative error below 2e-7 where the result is a normal number; NaN stays NaN.
 #[inline(always)]
-pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn exp<A: Arch>(x: f32) -> f32 {
     // Beyond these bounds the result is 0 or infinite in any case.
-    let (n, fraction) = exp_parts::<FMA>(x.clamp(-104.0, 89.5));
+    let (n, fraction) = exp_parts::<A>(x.clamp(-104.0, 89.5));
     // Two factors, because 2^n alone leaves the exponent's range at both ends.
     let half = n >> 1;
     (1.0 + fraction) * power_of_two(half) * power_of_two(n.wrapping_sub(half))
@@ -55,20 +56,20 @@ pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
 
 /// `tanh x`, relative error below 4e-7.
 #[inline(always)]
-pub(crate) fn tanh<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn tanh<A: Arch>(x: f32) -> f32 {
     let twice = 2.0 * x.abs();
     // Not `min`, which would lose a NaN. From here on the result is 1.
     let twice = if twice > 20.0 { 20.0 } else { twice };
-    let (n, fraction) = exp_parts::<FMA>(twice);
+    let (n, fraction) = exp_parts::<A>(twice);
     let scale = power_of_two(n);
-    let t = fma::<FMA>(scale, fraction, scale - 1.0);
+    let t = fma::<A>(scale, fraction, scale - 1.0);
     (t / (t + 2.0)).copysign(x)
 }
 
 /// `1 / (1 + e^-x)`, relative error below 4e-7 where the result is a normal number.
 #[inline(always)]
-pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
-    1.0 / (1.0 + exp::<FMA>(-x))
+pub(crate) fn sigmoid<A: Arch>(x: f32) -> f32 {
+    1.0 / (1.0 + exp::<A>(-x))
 }
 
 /// The normal distribution function `Phi(x) = (1 + erf(x / sqrt 2)) / 2`, absolute error below 1.5e-7.
@@ -76,10 +77,10 @@ pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
 /// From `erfc(z) = exp(-z^2) t P(t)` with `t = 1 / (1 + 0.4 z)`, where `t` maps `z >= 0` to `(0, 1]` and `P` is a
 /// Chebyshev fit of degree 9 whose error is 6e-8.
 #[inline(always)]
-pub(crate) fn normal_cdf<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn normal_cdf<A: Arch>(x: f32) -> f32 {
     let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
-    let t = 1.0 / fma::<FMA>(0.4, z, 1.0);
-    let p = polynomial::<FMA, 10>(
+    let t = 1.0 / fma::<A>(0.4, z, 1.0);
+    let p = polynomial::<A, 10>(
         t,
         [
             -5.871_902e-3,
@@ -94,6 +95,6 @@ pub(crate) fn normal_cdf<const FMA: bool>(x: f32) -> f32 {
             0.225_675_9,
         ],
     );
-    let tail = 0.5 * exp::<FMA>(-z * z) * t * p;
+    let tail = 0.5 * exp::<A>(-z * z) * t * p;
     if x < 0.0 { tail } else { 1.0 - tail }
 }

@@ -2,6 +2,7 @@
 
 use super::Heads;
 use crate::DType;
+use crate::arch::{Arch, Portable, widen_f16};
 
 /// The order of tokens and heads inside a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +53,8 @@ impl<'a> KvBlocks<'a> {
     }
 
     /// Widens the row of absolute token `token` and KV head `head` into `out`, `[dim]`.
-    pub(crate) fn read(&self, shape: &Heads, side: Side, token: usize, head: usize, out: &mut [f32]) {
+    #[inline(always)]
+    pub(crate) fn read<A: Arch>(&self, shape: &Heads, side: Side, token: usize, head: usize, out: &mut [f32]) {
         let (dtype, dim) = match side {
             Side::Key => (self.key_type, shape.key_dim),
             Side::Value => (self.value_type, shape.value_dim),
@@ -68,7 +70,7 @@ impl<'a> KvBlocks<'a> {
             KvLayout::HeadMajor => head * self.block_tokens + slot,
         };
         let row_bytes = dim / dtype.block_len() * dtype.block_bytes();
-        widen(dtype, &bytes[row * row_bytes..(row + 1) * row_bytes], &mut out[..dim]);
+        widen::<A>(dtype, &bytes[row * row_bytes..(row + 1) * row_bytes], &mut out[..dim]);
     }
 
     /// The rows of one head and side, `[S, dim]`.
@@ -79,7 +81,7 @@ impl<'a> KvBlocks<'a> {
         };
         let mut rows = vec![0.0; self.len.saturating_sub(self.first) * dim];
         for (token, row) in rows.chunks_exact_mut(dim).enumerate() {
-            self.read(shape, side, self.first + token, head, row);
+            self.read::<Portable>(shape, side, self.first + token, head, row);
         }
         rows
     }
@@ -93,18 +95,14 @@ pub fn bytes_of(values: &[f32]) -> &[u8] {
 
 /// Widens one row exactly. Panics for a type that no cache has.
 #[inline(always)]
-fn widen(dtype: DType, bytes: &[u8], out: &mut [f32]) {
+fn widen<A: Arch>(dtype: DType, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         DType::F32 => {
             for (x, b) in out.iter_mut().zip(bytes.as_chunks().0) {
                 *x = f32::from_ne_bytes(*b);
             }
         }
-        DType::F16 => {
-            for (x, b) in out.iter_mut().zip(bytes.as_chunks().0) {
-                *x = widen_f16(u16::from_le_bytes(*b));
-            }
-        }
+        DType::F16 => A::widen_f16(bytes, out),
         DType::BF16 => {
             for (x, b) in out.iter_mut().zip(bytes.as_chunks().0) {
                 *x = f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16);
@@ -130,15 +128,4 @@ fn widen(dtype: DType, bytes: &[u8], out: &mut [f32]) {
         }
         other => panic!("{other} is not a type of caches"),
     }
-}
-
-/// Float16 to float32 without branches: the exponent is re-biased by an exact multiplication, which also brings
-/// subnormals into place.
-#[inline(always)]
-pub(crate) fn widen_f16(bits: u16) -> f32 {
-    let magnitude = u32::from(bits & 0x7fff);
-    // 2^112, the difference of the two exponents' biases.
-    let value = f32::from_bits(magnitude << 13) * f32::from_bits(239 << 23);
-    let special = if magnitude >= 0x7c00 { 0xff << 23 } else { 0 };
-    f32::from_bits(value.to_bits() | special | u32::from(bits & 0x8000) << 16)
 }

@@ -39,6 +39,9 @@ pub enum Error {
     #[error("no token is left to choose at position {position}: the request's constraints forbid all {vocab}")]
     NothingLeft { position: usize, vocab: usize },
 
+    #[error(transparent)]
+    Model(#[from] attend_nn::Error),
+
     /// The model cannot do what is asked.
     #[error("{0}")]
     Unsupported(String),

@@ -4,22 +4,29 @@
 //! a [`source::LogitsSource`] for rows of logits, which is the model, or in tests a script.
 
 pub mod beam;
+pub mod defaults;
+pub mod engine;
 pub mod error;
 pub mod generate;
 pub mod logprobs;
+pub mod model_source;
 pub mod options;
 pub mod output;
 pub mod request;
 pub mod rng;
 pub mod sampler;
+pub mod score;
 pub mod source;
 pub mod stop;
 mod validate;
 pub mod vocabulary;
 
+pub use defaults::{Resolved, Setting};
+pub use engine::{Engine, EngineOptions};
 pub use error::Error;
 pub use logprobs::TokenLogprob;
 pub use options::{Beam, Constraints, EarlyStopping, GenerateOptions, Length, Report, Sampling};
 pub use output::{Choice, Event, Finish, Output, Prompt, Timings, Usage};
 pub use request::Surroundings;
 pub use sampler::SamplerKind;
+pub use score::{Method, Perplexity, Score};

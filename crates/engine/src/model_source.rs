@@ -1,0 +1,168 @@
+//! The model as a source of logits.
+
+use crate::error::Error;
+use crate::source::{Feed, LogitsSource, RowSink};
+use attend_nn::spec::{Body, Head, ModelSpec, Position, RopeScaling, Stack, StackKind};
+use attend_nn::{Batch, KvCache, KvTypes, Memory, Model, Nobody, RunOptions, Sequence};
+
+/// Rows that go through the output matrix at once: a long prompt's log-probabilities never need all of its rows, each as
+/// long as the vocabulary, at the same time.
+const HEAD_ROWS: usize = 32;
+
+/// A model with what is chosen about running it.
+#[derive(Debug, Clone)]
+pub struct ModelSource<'m> {
+    model: &'m Model,
+    vocab: usize,
+    types: KvTypes,
+    run: RunOptions,
+    /// The length beyond which LongRoPE changes its frequencies, where the model has it.
+    regime: Option<usize>,
+    /// The most tokens of a step in which a sequence is computed anew.
+    chunk: usize,
+}
+
+/// One sequence's past.
+#[derive(Debug, Clone)]
+pub struct SequenceState {
+    cache: KvCache,
+    memory: Option<Memory>,
+    /// The cached tokens; kept only where a change of regime may need them again.
+    tokens: Vec<u32>,
+    /// The length that length-dependent rotary frequencies start from.
+    rope_length: usize,
+}
+
+impl SequenceState {
+    /// Bytes of keys and values, shared blocks counted in full.
+    pub fn bytes(&self) -> usize {
+        self.cache.bytes() + self.memory.as_ref().map_or(0, Memory::bytes)
+    }
+}
+
+impl<'m> ModelSource<'m> {
+    /// # Errors
+    /// [`Error::Unsupported`] for a model that does not write text.
+    pub fn new(model: &'m Model, types: KvTypes, run: RunOptions, chunk: usize) -> Result<ModelSource<'m>, Error> {
+        let spec = model.spec();
+        let unable = |what: &str| Error::Unsupported(format!("this model does not generate text: {what}"));
+        let Head::Lm(head) = &spec.head else { return Err(unable("it has no language-model head")) };
+        if let Body::Encoder(_) = spec.body {
+            return Err(unable("it is an encoder, which fills gaps in a text but does not continue it"));
+        }
+        Ok(ModelSource {
+            model,
+            vocab: head.vocab,
+            types,
+            run,
+            regime: regime(spec.output_stack()),
+            chunk: chunk.max(1),
+        })
+    }
+
+    pub fn spec(&self) -> &'m ModelSpec {
+        self.model.spec()
+    }
+
+    /// LongRoPE: where a sequence grows beyond the original length its keys were rotated by other frequencies than the
+    /// ones that hold from now on, so all of it is computed anew. Returns the tokens to put in front of the new ones.
+    fn change_regime(&self, state: &mut SequenceState, new: usize) -> Result<(), Error> {
+        let Some(original) = self.regime else { return Ok(()) };
+        let (past, total) = (state.cache.len(), state.cache.len() + new);
+        if past == 0 || past.max(state.rope_length) > original || total <= original {
+            return Ok(());
+        }
+        state.cache.truncate(0);
+        state.rope_length = total;
+        let tokens = std::mem::take(&mut state.tokens);
+        for chunk in tokens.chunks(self.chunk) {
+            self.forward(&mut [Feed { state: &mut *state, tokens: chunk, rows_from: chunk.len() }])?;
+        }
+        state.tokens = tokens;
+        Ok(())
+    }
+
+    fn forward(&self, feeds: &mut [Feed<'_, SequenceState>]) -> Result<Vec<f32>, Error> {
+        let sequences = feeds.iter_mut().map(|feed| {
+            let SequenceState { cache, memory, rope_length, .. } = &mut *feed.state;
+            Sequence {
+                rope_length: Some(*rope_length),
+                memory: memory.as_ref(),
+                ..Sequence::cached(feed.tokens, cache)
+            }
+        });
+        let mut batch = Batch { sequences: sequences.collect(), encoded: None };
+        Ok(self.model.forward(StackKind::Decoder, &mut batch, &self.run, &mut Nobody)?)
+    }
+}
+
+/// The original length of a stack's LongRoPE.
+fn regime(stack: &Stack) -> Option<usize> {
+    stack.layers.iter().find_map(|layer| match &layer.attention.position {
+        Position::Rope(rope) => match rope.scaling {
+            RopeScaling::Long { original, .. } => Some(original),
+            _ => None,
+        },
+        Position::None | Position::Alibi(_) | Position::RelativeBias(_) | Position::StackBias => None,
+    })
+}
+
+impl LogitsSource for ModelSource<'_> {
+    type State = SequenceState;
+
+    fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    fn input_vocab(&self) -> usize {
+        self.spec().output_stack().embed.vocab
+    }
+
+    fn start(&self, prompt_len: usize, encoder_ids: Option<&[u32]>) -> Result<SequenceState, Error> {
+        let memory = match (&self.spec().body, encoder_ids) {
+            (Body::EncoderDecoder { .. }, Some(ids)) => Some(self.model.encode(ids, self.types, &self.run)?),
+            (Body::EncoderDecoder { .. }, None) => {
+                return Err(Error::Unsupported("an encoder-decoder needs a source text to answer".into()));
+            }
+            (Body::Encoder(_) | Body::Decoder(_), None) => None,
+            (Body::Encoder(_) | Body::Decoder(_), Some(_)) => {
+                return Err(Error::Unsupported("this model has no encoder that could read a source text".into()));
+            }
+        };
+        let cache = self.model.cache(self.types)?;
+        Ok(SequenceState { cache, memory, tokens: Vec::new(), rope_length: prompt_len })
+    }
+
+    fn fork(&self, state: &SequenceState) -> SequenceState {
+        SequenceState { cache: state.cache.fork(), ..state.clone() }
+    }
+
+    fn feed(&self, feeds: &mut [Feed<'_, SequenceState>], sink: &mut RowSink<'_>) -> Result<(), Error> {
+        for feed in feeds.iter_mut() {
+            self.change_regime(feed.state, feed.tokens.len())?;
+        }
+        let hidden = self.forward(feeds)?;
+        let width = self.spec().output_stack().width;
+        let mut wanted: Vec<(usize, usize)> = Vec::new();
+        let mut rows: Vec<f32> = Vec::new();
+        let mut first_row = 0;
+        for (index, feed) in feeds.iter_mut().enumerate() {
+            for token in feed.rows_from..feed.tokens.len() {
+                wanted.push((index, token));
+                let from = (first_row + token) * width;
+                rows.extend_from_slice(&hidden[from..from + width]);
+            }
+            first_row += feed.tokens.len();
+            if self.regime.is_some() {
+                feed.state.tokens.extend_from_slice(feed.tokens);
+            }
+        }
+        for (wanted, rows) in wanted.chunks(HEAD_ROWS).zip(rows.chunks(HEAD_ROWS * width)) {
+            let logits = self.model.logits(rows, &mut Nobody)?;
+            for (&(index, token), row) in wanted.iter().zip(logits.chunks_exact(self.vocab)) {
+                sink(index, token, row)?;
+            }
+        }
+        Ok(())
+    }
+}

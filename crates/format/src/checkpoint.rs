@@ -1,0 +1,193 @@
+//! A checkpoint as a whole: its description, its tensors, and what it says about generation.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, json};
+
+use crate::config::open_beside;
+use crate::folder::Folder;
+use crate::{Config, Error, Source, TensorInfo, Tensors, Unreadable, gguf, index, safetensors, torch};
+
+/// The layout of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A folder with `config.json` and weights as safetensors or `pytorch_model.bin`, in one file or sharded.
+    HuggingFace,
+    /// A GGUF file, or several that belong together.
+    Gguf,
+}
+
+/// An open checkpoint. Its head has been read and checked; tensors are read when asked for.
+#[derive(Debug)]
+pub struct Checkpoint {
+    kind: Kind,
+    path: PathBuf,
+    config: Config,
+    generation_config: Option<Config>,
+    metadata: Option<gguf::Metadata>,
+    tensors: Tensors,
+}
+
+impl Checkpoint {
+    /// Opens a folder (safetensors are preferred over `.bin`; shards are found by their index; a folder with one GGUF
+    /// model and no `config.json` counts as that model), a `.gguf` file (all parts of a split one are found), or a
+    /// single weights file (with the `config.json` beside it).
+    pub fn open(path: &Path) -> Result<Checkpoint, Error> {
+        if path.is_dir() { Checkpoint::open_folder(path) } else { Checkpoint::open_file(path) }
+    }
+
+    fn open_file(path: &Path) -> Result<Checkpoint, Error> {
+        let source = Source::open(path)?;
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        if gguf::is_gguf(&source) || ending == "gguf" {
+            return Checkpoint::open_gguf(path, source);
+        }
+        let mut tensors = Tensors::default();
+        match ending {
+            "safetensors" => safetensors::add(&mut tensors, source)?,
+            "bin" | "pt" | "pth" => torch::add(&mut tensors, source)?,
+            _ => {
+                let hint = "give a folder with config.json, a .gguf file, or a .safetensors file";
+                return Err(Error::UnknownFormat { file: path.to_path_buf(), hint });
+            }
+        }
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = Folder::open(parent)?;
+        let config = open_beside(&folder, "config.json")?;
+        let config = config.unwrap_or_else(|| Config::from_map(&parent.join("config.json"), Map::new()));
+        Checkpoint::hugging_face(path, &folder, config, tensors)
+    }
+
+    fn open_gguf(path: &Path, source: Source) -> Result<Checkpoint, Error> {
+        let (metadata, tensors) = gguf::open_all(source)?;
+        let config = gguf::config::from_metadata(&metadata, &tensors)?;
+        let (kind, path) = (Kind::Gguf, path.to_path_buf());
+        Ok(Checkpoint { kind, path, config, generation_config: None, metadata: Some(metadata), tensors })
+    }
+
+    fn open_folder(path: &Path) -> Result<Checkpoint, Error> {
+        let folder = Folder::open(path)?;
+        let Some(config) = open_beside(&folder, "config.json")? else {
+            let models = gguf::heads(folder.names_ending(".gguf")?);
+            return match models.as_slice() {
+                [only] => {
+                    let file = folder.find(only)?.ok_or_else(|| Error::NotFound { path: path.join(only) })?;
+                    Checkpoint::open_gguf(&file, Source::open(&file)?)
+                }
+                [] => {
+                    let hint = "the file describes the model and is needed beside its weights";
+                    Err(Error::MissingFile { folder: path.to_path_buf(), name: "config.json".into(), hint })
+                }
+                several => {
+                    let hint = format!("it holds {} GGUF models; name one of them", several.len());
+                    Err(Error::NoWeights { folder: path.to_path_buf(), hint })
+                }
+            };
+        };
+        let tensors = weights(&folder)?;
+        Checkpoint::hugging_face(path, &folder, config, tensors)
+    }
+
+    fn hugging_face(path: &Path, folder: &Folder, config: Config, tensors: Tensors) -> Result<Checkpoint, Error> {
+        let generation_config = open_beside(folder, "generation_config.json")?;
+        let config = with_old_quantization(folder, config)?;
+        let (kind, path) = (Kind::HuggingFace, path.to_path_buf());
+        Ok(Checkpoint { kind, path, config, generation_config, metadata: None, tensors })
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `config.json`, or a GGUF file's metadata under the same names.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn generation_config(&self) -> Option<&Config> {
+        self.generation_config.as_ref()
+    }
+
+    pub fn gguf(&self) -> Option<&gguf::Metadata> {
+        self.metadata.as_ref()
+    }
+
+    /// The tensors that can be read, sorted by name.
+    pub fn tensors(&self) -> &BTreeMap<String, TensorInfo> {
+        self.tensors.infos()
+    }
+
+    /// The tensors whose type is known but not read here (`iq2_xxs`, `F4`, ...).
+    pub fn unreadable(&self) -> &BTreeMap<String, Unreadable> {
+        self.tensors.unreadable()
+    }
+
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensors.infos().get(name)
+    }
+
+    /// As [`Checkpoint::tensor`], with an error that says whether the tensor is absent or of a type not read here.
+    pub fn require(&self, name: &str) -> Result<&TensorInfo, Error> {
+        self.tensors.require(name)
+    }
+
+    /// The files that hold the tensors.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.tensors.files()
+    }
+
+    /// Bytes of all tensors that can be read.
+    pub fn total_bytes(&self) -> u64 {
+        self.tensors.infos().values().fold(0, |sum, info| sum.saturating_add(info.bytes))
+    }
+
+    /// Fills `buffer` with bytes of tensor `name` (little endian, in the file's own type) from byte `offset` of the
+    /// tensor on. A file that has been cut short since it was opened is [`Error::Truncated`].
+    pub fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+        self.tensors.read_at(name, offset, buffer)
+    }
+}
+
+/// Finds and opens a folder's weights, in the order in which they are preferred.
+fn weights(folder: &Folder) -> Result<Tensors, Error> {
+    type Add = fn(&mut Tensors, Source) -> Result<(), Error>;
+    for (name, add) in [("model.safetensors", safetensors::add as Add), ("pytorch_model.bin", torch::add as Add)] {
+        if let Some(file) = folder.find(name)? {
+            let mut tensors = Tensors::default();
+            add(&mut tensors, Source::open(&file)?)?;
+            return Ok(tensors);
+        }
+        if let Some(file) = folder.find(&format!("{name}.index.json"))? {
+            return index::open(folder, &file, add);
+        }
+    }
+    let others = [".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"];
+    let found: Result<Vec<_>, _> = others.iter().map(|ending| folder.names_ending(ending)).collect();
+    let found: Vec<String> = found?.into_iter().flatten().take(5).collect();
+    let hint = match found.as_slice() {
+        [] => "model.safetensors or pytorch_model.bin is wanted, or an index of shards".into(),
+        found => format!("model.safetensors or pytorch_model.bin is wanted; found {}", found.join(", ")),
+    };
+    Err(Error::NoWeights { folder: folder.path().to_path_buf(), hint })
+}
+
+/// Early quantised checkpoints name their scheme in a file of its own.
+fn with_old_quantization(folder: &Folder, config: Config) -> Result<Config, Error> {
+    if config.has("quantization_config") {
+        return Ok(config);
+    }
+    for (name, method) in [("quantize_config.json", "gptq"), ("quant_config.json", "awq")] {
+        if folder.find(name)?.is_some() {
+            let mut map = config.map().clone();
+            map.insert("quantization_config".into(), json!({ "quant_method": method }));
+            return Ok(Config::from_map(config.file(), map));
+        }
+    }
+    Ok(config)
+}

@@ -1,1 +1,6 @@
-fn main() {}
+//! The `attend` program.
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    attend::cli::main()
+}

@@ -1,0 +1,93 @@
+//! The command line.
+
+pub mod completions;
+pub mod doctor;
+pub mod error;
+pub mod interrupt;
+pub mod list;
+pub mod options;
+pub mod pull;
+pub mod rm;
+pub mod sampling;
+pub mod screen;
+pub mod values;
+pub mod verify;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Run, check and look into transformer models, on the computer you have.
+#[derive(Debug, Parser)]
+#[command(name = "attend", version, max_term_width = 110, after_help = "Examples:
+  attend run \"Why is the sky blue?\"
+  attend chat
+  attend show -m model.gguf
+
+`attend COMMAND --help` has examples for each command.")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Bring a model into the models folder
+    Pull(pull::PullArgs),
+    /// Show the models of the folder
+    List(list::ListArgs),
+    /// Remove models from the folder
+    Rm(rm::RmArgs),
+    /// Compare with recorded answers of the reference
+    Verify(verify::VerifyArgs),
+    /// What this machine can do, and what is missing
+    Doctor(doctor::DoctorArgs),
+    /// Completions for a shell
+    Completions(completions::CompletionsArgs),
+}
+
+/// Runs the program: arguments in, exit code out.
+pub fn main() -> ExitCode {
+    error::install_panic_hook();
+    interrupt::install();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return parse_failure(&error),
+    };
+    // The hook has said what is to be said.
+    std::panic::catch_unwind(|| error::exit_code(dispatch(cli.command))).unwrap_or(ExitCode::from(1))
+}
+
+fn dispatch(command: Command) -> Result<bool> {
+    match command {
+        Command::Pull(args) => pull::run(&args),
+        Command::List(args) => list::run(&args),
+        Command::Rm(args) => rm::run(&args),
+        Command::Verify(args) => crate::verify::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => completions::run(&args),
+    }
+}
+
+/// Help goes to standard output; mistakes become one line on standard error and exit code 2.
+fn parse_failure(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A reader that went away is no error.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(2)
+        }
+        _ => {
+            let text = error.render().to_string();
+            let told = text.split("\n\nUsage:").next().unwrap_or(&text);
+            let told = told.split("\n\nFor more information").next().unwrap_or(told);
+            error::say_error(&format!("{} (see --help)", told.trim().trim_start_matches("error:").trim()));
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Options that several commands share: which model, and how it is computed.
+
+use super::values;
+use clap::{Args, ValueEnum};
+
+/// Which model a command works on.
+#[derive(Debug, Clone, Args)]
+pub struct ModelArg {
+    /// A folder, a GGUF file, a hub id (owner/name, owner/name:Q4_K_M) or a name from `attend list`; the default
+    /// model when absent
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+}
+
+/// How the model is computed.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Computing")]
+pub struct ComputeArgs {
+    /// Threads to compute with [default: the machine's cores]
+    #[arg(long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
+    pub threads: Option<usize>,
+
+    /// Arithmetic of the weights: auto follows the file and the machine, f32 widens every weight exactly
+    #[arg(long, value_name = "TYPE", default_value = "auto", value_enum)]
+    pub dtype: ComputeType,
+
+    /// How keys and values are kept in the cache
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_enum)]
+    pub kv_type: CacheType,
+
+    /// The most tokens a sequence may have, prompt and answer together [default: what the model was made for]
+    #[arg(long, value_name = "N", value_parser = values::context, allow_negative_numbers = true)]
+    pub context: Option<usize>,
+
+    /// The fast attention, or the one that spells out every step
+    #[arg(long, value_name = "KIND", default_value = "flash", value_enum)]
+    pub attention: AttentionChoice,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ComputeType {
+    Auto,
+    F32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CacheType {
+    F32,
+    F16,
+    Bf16,
+    #[value(name = "q8_0")]
+    Q8_0,
+    #[value(name = "q4_0")]
+    Q4_0,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AttentionChoice {
+    Flash,
+    Textbook,
+}

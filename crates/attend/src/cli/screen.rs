@@ -1,0 +1,119 @@
+//! What is said beside a command's result: notices, progress, sizes in words. Results go to standard output, and only
+//! results do; progress is drawn on a terminal and nowhere else.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+/// Whether somebody watches standard error.
+pub fn watched() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// A line that the user must know, watched or not.
+pub fn notice(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// A line for a user at a terminal; nothing when piped.
+pub fn hint(text: &str) {
+    if watched() {
+        notice(text);
+    }
+}
+
+/// A bar that counts bytes. It shows itself only after a moment, so that quick work stays silent.
+pub fn byte_bar(label: &str, total: u64) -> ProgressBar {
+    bar(label, total, "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+}
+
+/// A bar that counts things.
+pub fn count_bar(label: &str, total: u64) -> ProgressBar {
+    bar(label, total, "{msg} [{bar:30}] {pos}/{len} {eta}")
+}
+
+fn bar(label: &str, total: u64, template: &str) -> ProgressBar {
+    let bar = if watched() { ProgressBar::new(total) } else { ProgressBar::hidden() };
+    // The template is ours: a wrong one would only cost the looks.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_message(label.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+/// Columns of text without rules, as wide as their contents: easy to read, and to cut with other tools.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(header: &[&str]) -> Table {
+        Table { rows: vec![header.iter().map(|cell| (*cell).to_owned()).collect()] }
+    }
+
+    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+            writeln!(f, "{}", cells.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// `98.4 MB`, `1.12 GB`: decimal units, as disks and download pages count.
+pub fn bytes(count: u64) -> String {
+    scaled(count as f64, &["B", "kB", "MB", "GB", "TB"])
+}
+
+/// `134.5 M`, `1.78 G`.
+pub fn quantity(count: u64) -> String {
+    scaled(count as f64, &["", "k", "M", "G", "T"])
+}
+
+fn scaled(mut value: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 99.95 { 0 } else { 3 - (value.log10().floor() as usize + 1).min(2) };
+    format!("{value:.digits$} {}", units[unit]).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&["name", "n"]);
+        table.row(["a", "1"]);
+        table.row(["longer"]);
+        assert_eq!(table.to_string(), "name    n\na       1\nlonger\n");
+    }
+
+    #[test]
+    fn sizes_in_words() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(98_362_432), "98.4 MB");
+        assert_eq!(bytes(1_117_320_736), "1.12 GB");
+        assert_eq!(bytes(999_600), "1.00 MB");
+        assert_eq!(quantity(134_515_008), "135 M");
+        assert_eq!(quantity(576), "576");
+    }
+}

@@ -1,0 +1,121 @@
+//! Values of options: read exactly or refused with what would be right.
+
+/// A finite number.
+pub fn finite(text: &str) -> Result<f32, String> {
+    number(text, |_| true, "a finite number is wanted")
+}
+
+/// A number of at least 0.
+pub fn not_negative(text: &str) -> Result<f32, String> {
+    number(text, |value| value >= 0.0, "a number of at least 0 is wanted")
+}
+
+/// A number above 0.
+pub fn positive(text: &str) -> Result<f32, String> {
+    number(text, |value| value > 0.0, "a number above 0 is wanted")
+}
+
+/// A number from 0 to 1.
+pub fn fraction(text: &str) -> Result<f32, String> {
+    number(text, |value| (0.0..=1.0).contains(&value), "a number from 0 to 1 is wanted")
+}
+
+fn number(text: &str, good: impl Fn(f32) -> bool, wanted: &str) -> Result<f32, String> {
+    match text.trim().parse::<f32>() {
+        Ok(value) if value.is_finite() && good(value) => Ok(value),
+        _ => Err(wanted.to_owned()),
+    }
+}
+
+/// How many tokens the cache may hold: 1 to 2^31 - 1. Nothing wraps, nothing is guessed.
+pub fn context(text: &str) -> Result<usize, String> {
+    whole(text, 1, i32::MAX as i64).map(|value| value as usize)
+}
+
+/// Threads: 1 to 1024.
+pub fn threads(text: &str) -> Result<usize, String> {
+    whole(text, 1, 1024).map(|value| value as usize)
+}
+
+/// A number of tokens, from 0.
+pub fn count(text: &str) -> Result<usize, String> {
+    whole(text, 0, i32::MAX as i64).map(|value| value as usize)
+}
+
+/// A number of things, from 1.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    whole(text, 1, i32::MAX as i64).map(|value| value as usize)
+}
+
+/// A number of tokens looked back at; -1 for all.
+pub fn look_back(text: &str) -> Result<i64, String> {
+    whole(text, -1, i32::MAX as i64)
+}
+
+fn whole(text: &str, low: i64, high: i64) -> Result<i64, String> {
+    match text.trim().parse::<i64>() {
+        Ok(value) if (low..=high).contains(&value) => Ok(value),
+        _ => Err(format!("a whole number from {low} to {high} is wanted")),
+    }
+}
+
+/// A token named by its id or its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenName {
+    Id(u32),
+    Text(String),
+}
+
+/// `123` is an id; anything else is the text of one token.
+pub fn token(text: &str) -> Result<TokenName, String> {
+    match text.parse::<u32>() {
+        Ok(id) => Ok(TokenName::Id(id)),
+        Err(_) if text.is_empty() => Err("a token id or the text of a token is wanted".into()),
+        Err(_) if text.bytes().all(|b| b.is_ascii_digit()) => Err("a token id is below 2^32".into()),
+        Err(_) => Ok(TokenName::Text(text.to_owned())),
+    }
+}
+
+/// `TOKEN=NUMBER`, where the number may be `-inf`.
+pub fn token_bias(text: &str) -> Result<(TokenName, f32), String> {
+    let wanted = || "TOKEN=NUMBER is wanted, as in 42=-1.5".to_owned();
+    let (name, value) = text.rsplit_once('=').ok_or_else(wanted)?;
+    let value: f32 = value.trim().parse().map_err(|_| wanted())?;
+    if value.is_nan() || value == f32::INFINITY {
+        return Err("a finite bias, or -inf, is wanted".into());
+    }
+    Ok((token(name)?, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_is_never_a_wrapped_number() {
+        for bad in ["-1", "0", "4294967296", "9223372036854775808", "18446744073709551615", "abc", "", "1.5", "1e3"] {
+            assert!(context(bad).is_err(), "{bad}");
+        }
+        assert_eq!(context("2048"), Ok(2048));
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_refused() {
+        for bad in ["nan", "inf", "-inf", "x", ""] {
+            assert!(finite(bad).is_err() && not_negative(bad).is_err() && fraction(bad).is_err(), "{bad}");
+        }
+        assert!(not_negative("-0.1").is_err() && fraction("1.01").is_err() && positive("0").is_err());
+        assert_eq!(fraction("0.95"), Ok(0.95));
+        assert_eq!(look_back("-1"), Ok(-1));
+        assert!(look_back("-2").is_err());
+    }
+
+    #[test]
+    fn tokens_and_biases() {
+        assert_eq!(token("7"), Ok(TokenName::Id(7)));
+        assert_eq!(token(" the"), Ok(TokenName::Text(" the".into())));
+        assert!(token("4294967296").is_err() && token("").is_err());
+        assert_eq!(token_bias("a=b=-inf"), Ok((TokenName::Text("a=b".into()), f32::NEG_INFINITY)));
+        assert!(token_bias("7=nan").is_err() && token_bias("7=inf").is_err() && token_bias("7").is_err());
+    }
+}

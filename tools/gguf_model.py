@@ -12,6 +12,7 @@ import tokenizers
 import torch
 import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers.initialization import no_init_weights
 
 QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -36,7 +37,8 @@ class Gguf:
     def read(self, name):
         """The tensor in float32, rows first."""
         tensor = self.tensors[name]
-        return torch.from_numpy(np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type), dtype=np.float32))
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        return torch.from_numpy(np.require(values, np.float32, ["C", "W", "O"]))
 
 
 LAYER_NAMES = {
@@ -144,7 +146,8 @@ def gguf_model(file):
         "qwen2": transformers.Qwen2ForCausalLM,
         "gemma3": transformers.Gemma3ForCausalLM,
     }
-    model = kinds[file.arch](config)
+    with no_init_weights():  # no random weights: their memory is never touched
+        model = kinds[file.arch](config)
     missing, unexpected = model.load_state_dict(gguf_weights(file, config), strict=False, assign=True)
     if unexpected or [name for name in missing if name != "lm_head.weight" or not config.tie_word_embeddings]:
         sys.exit(f"error: missing tensors {missing}, unexpected {unexpected}")

@@ -56,7 +56,7 @@ def record(folder, out, options):
     made |= forward_right(subject, inputs, options)
     largest, noise = headline(made).abs().max().item(), noise_of(subject, inputs)
     facts = {}
-    if subject.kind in ("causal", "encoder") and not subject.config.is_encoder_decoder:
+    if subject.kind in ("causal", "encoder") and not subject.depends_on_batch():
         made |= forward_left(subject, inputs)
     if subject.kind == "encoder":
         made |= pooled(made["right.last_hidden_state"], made["right.attention_mask"])

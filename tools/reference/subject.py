@@ -77,6 +77,11 @@ class Subject:
         self.takes = set(inspect.signature(self.model.forward).parameters)
         self.stored = stored_types(self.folder)
 
+    def depends_on_batch(self):
+        """Dynamic rotary scaling takes the longest row of the batch as the length of all."""
+        rope = getattr(self.config, "rope_parameters", None) or {}
+        return rope.get("rope_type") == "dynamic"
+
     def fresh(self, model=None):
         """The model as loaded: dynamic rotary scaling remembers the longest sequence it has seen."""
         rope = getattr(self.config, "rope_parameters", None) or {}

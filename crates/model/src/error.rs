@@ -9,8 +9,9 @@ pub enum Error {
     #[error(transparent)]
     Format(#[from] attend_format::Error),
 
-    #[error(transparent)]
-    Kernel(#[from] attend_kernels::KernelError),
+    /// A matrix that cannot be built from a tensor.
+    #[error("{}: tensor `{tensor}`: {source}", file.display())]
+    Kernel { file: PathBuf, tensor: String, source: attend_kernels::KernelError },
 
     /// A value in a configuration that means nothing, or nothing that is built here.
     #[error("{}: `{field}`: {problem}", file.display())]

@@ -16,8 +16,10 @@ mod mapping;
 mod memory;
 mod names;
 mod reader;
+mod weights;
 
 pub use architectures::{Architecture, architectures};
+pub use common::activation_named;
 pub use describe::{Described, describe, describe_within};
 pub use error::{Error, Misshaped, WeightsError};
 pub use export::{FileTensor, Quantity};
@@ -25,3 +27,4 @@ pub use generation::{EarlyStopping, GenerationDefaults};
 pub use mapping::{Mapped, TiedCopy};
 pub use names::{Leftover, Origin, Table, Tables, Verb};
 pub use reader::Reader;
+pub use weights::{LoadOptions, Loaded, Weights, load};

@@ -95,6 +95,9 @@ pub(crate) fn map(spec: &ModelSpec, table: &Table, checkpoint: &Checkpoint) -> R
                 found: found.shape.clone(),
             });
         }
+        if found.storage == Storage::ScaledBlocks {
+            wrong.misshaped.extend(misshaped_scales(checkpoint, &found));
+        }
         used.insert(found.name.clone());
         used.extend(found.companions.iter().cloned());
         mapping.tensors.push(found.mapped(required.name, required.shape, layout));
@@ -108,6 +111,14 @@ pub(crate) fn map(spec: &ModelSpec, table: &Table, checkpoint: &Checkpoint) -> R
     wrong.missing.dedup();
     wrong.misshaped.dedup_by(|a, b| a.tensor == b.tensor);
     if wrong.is_empty() { Ok(mapping) } else { Err(wrong.into()) }
+}
+
+/// The scales of a tensor, if there are not as many as it has blocks of 128 x 128.
+fn misshaped_scales(checkpoint: &Checkpoint, found: &Found) -> Option<Misshaped> {
+    let info = checkpoint.tensor(found.companions.first()?)?;
+    let expected: Vec<usize> = found.shape.iter().map(|dim| dim.div_ceil(128)).collect();
+    let (tensor, file) = (info.name.clone(), info.file.to_path_buf());
+    (info.shape != expected).then(|| Misshaped { tensor, file, expected, found: info.shape.clone() })
 }
 
 /// Where every tensor of `spec` goes in a new file with the names of `table`.

@@ -35,13 +35,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let types = c.rows(&["token_types.weight"]).map_or_else(|| c.count_or(&["type_vocab_size"], 2), Ok)?;
     let positions = AbsolutePositions::Learned { rows: s.context.unwrap_or(512), offset: 0 };
     let embed = Embed { positions, token_types: Some(types), norm: Some(norm), ..embed(&s) };
-    let stack = Stack {
-        width: s.width,
-        embed,
-        layers: (0..s.layers).map(layer).collect(),
-        relative_bias: None,
-        final_norm: None,
-    };
+    let stack = stack(&s, embed, (0..s.layers).map(layer).collect(), None);
     let kind = head_kind(c, HeadKind::None)?;
     let pooled = !c.is_gguf() && matches!(kind, HeadKind::None | HeadKind::Sequence);
     let head = match kind {
@@ -53,7 +47,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
         HeadKind::Sequence => sequence(c, SequenceSource::Pooler, true)?,
         HeadKind::Token => Head::Token { labels: labels(c)?, bias: true },
         HeadKind::Span => Head::Span { bias: true },
-        HeadKind::Lm | HeadKind::EncoderOnly => return Err(c.wrong("architectures", "this head needs a decoder")),
+        HeadKind::Lm | HeadKind::EncoderOnly => return Err(unsupported_head(c)),
     };
     let pooler = pooled.then_some(Pooler { activation: Activation::Tanh });
     Ok(ModelSpec { body: Body::Encoder(stack), pooler, head, context: s.context })

@@ -18,20 +18,14 @@ pub static GEMMA3: Architecture = Architecture {
 };
 
 /// The published files of the multimodal models leave out whatever equals these.
-const DEFAULTS: SizeDefaults = SizeDefaults {
-    width: Some(2304),
-    layers: Some(26),
-    heads: Some(8),
-    kv_heads: Some(4),
-    head_dim: Some(256),
-    hidden: Some(9216),
-    hidden_multiple: None,
-    vocab: Some(262_208),
-    context: Some(131_072),
-};
+fn defaults() -> SizeDefaults {
+    let (width, layers, heads, kv_heads) = (Some(2304), Some(26), Some(8), Some(4));
+    let (head_dim, hidden, vocab, context) = (Some(256), Some(9216), Some(262_208), Some(131_072));
+    SizeDefaults { width, layers, heads, kv_heads, head_dim, hidden, vocab, context, hidden_multiple: None }
+}
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {
-    let s = Sizes::read(c, DEFAULTS)?;
+    let s = Sizes::read(c, defaults())?;
     c.only("use_bidirectional_attention", &[json!(false)], "attention is causal here")?;
     let every = period(c, &["_sliding_window_pattern", "sliding_window_pattern"], 6)?;
     let slides = sliding_layers(c, s.layers, |i| (i + 1) % every != 0)?;

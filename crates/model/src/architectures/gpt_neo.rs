@@ -4,7 +4,7 @@ use super::Architecture;
 use crate::common::*;
 use crate::error::Error;
 use crate::names::Tables;
-use crate::reader::{Reader, short};
+use crate::reader::Reader;
 use attend_nn::spec::*;
 
 pub static GPT_NEO: Architecture =
@@ -27,37 +27,4 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let embed = Embed { positions: AbsolutePositions::Learned { rows, offset: 0 }, ..embed(&s) };
     let masked = |i| Attention { mask: sliding(&slides, window, i), ..attention.clone() };
     decoder(c, &s, embed, lm(c, s.vocab, true)?, norm, |i| pre_norm(i, norm, masked(i), ffn.clone()))
-}
-
-/// For each layer whether it is local: `attention_layers`, else `attention_types` as `[[pattern, repeats], ...]`.
-fn local_layers(c: &Reader, layers: usize) -> Result<Vec<bool>, Error> {
-    let wrong = |key: &str, value| c.wrong(key, format!("{} is neither `global` nor `local`", short(value)));
-    let mut local = Vec::new();
-    if let Some(list) = c.list("attention_layers")? {
-        for kind in list {
-            local.push(kind_is_local(kind).ok_or_else(|| wrong("attention_layers", kind))?);
-        }
-    } else if let Some(list) = c.list("attention_types")? {
-        for item in list {
-            let (pattern, repeats) = (item.get(0).and_then(|p| p.as_array()), item.get(1).and_then(|n| n.as_u64()));
-            let (Some(pattern), Some(repeats)) = (pattern, repeats) else { return Err(wrong("attention_types", item)) };
-            for kind in (0..repeats).take(layers + 1).flat_map(|_| pattern).take(layers + 1) {
-                local.push(kind_is_local(kind).ok_or_else(|| wrong("attention_types", kind))?);
-            }
-        }
-    } else {
-        local.extend((0..layers).map(|i| i % 2 == 1));
-    }
-    if local.len() != layers {
-        return Err(c.wrong("attention_types", format!("names {} layers of {layers}", local.len())));
-    }
-    Ok(local)
-}
-
-fn kind_is_local(kind: &serde_json::Value) -> Option<bool> {
-    match kind.as_str()? {
-        "global" => Some(false),
-        "local" => Some(true),
-        _ => None,
-    }
 }

@@ -20,66 +20,43 @@ fn names(spec: &ModelSpec) -> Tables {
 }
 
 fn t5(c: &Reader) -> Result<ModelSpec, Error> {
-    let tied = lm(c, 1, true)?.tied;
-    spec(c, "relu", tied, c.flag("scale_decoder_outputs", tied)?)
+    spec(c, "relu", true, true)
 }
 
 fn mt5(c: &Reader) -> Result<ModelSpec, Error> {
-    spec(c, "gated-gelu", lm(c, 1, false)?.tied, c.flag("scale_decoder_outputs", false)?)
+    spec(c, "gated-gelu", false, false)
 }
 
+/// `tied` and `scaled` (by width^-0.5, where tied) are what the version does unless its configuration says otherwise.
 fn spec(c: &Reader, projection: &str, tied: bool, scaled: bool) -> Result<ModelSpec, Error> {
-    let head_dim = c.count_or(&["d_kv", "head_dim"], 64)?;
-    let s = Sizes { head_dim, ..Sizes::read(c, SizeDefaults { head_dim: Some(head_dim), ..SizeDefaults::default() })? };
+    let head_dim = Some(c.count_or(&["d_kv", "head_dim"], 64)?);
+    let s = Sizes::read(c, SizeDefaults { head_dim, ..SizeDefaults::default() })?;
     let norm = Norm::Rms { eps: c.epsilon(&["layer_norm_epsilon", "rms_norm_eps"], 1e-6)? };
-    let gguf_gated = if c.has_tensor("enc.blk.0.ffn_gate.weight") { "gated-gelu" } else { "relu" };
-    let ffn = feed_forward(c, s.hidden, if c.is_gguf() { gguf_gated } else { projection })?;
-    let buckets = c.count_or(&["relative_attention_num_buckets"], 32)?;
-    let max_distance = c.count_or(&["relative_attention_max_distance"], 128)?;
-    let stack = |layers: usize, mask: Mask, table: Table, cross: bool| {
-        let branch = |position| Attention { scale: 1.0, mask, ..attention(&s, position) };
-        let over = cross.then(|| Attention { mask: Mask::Full, ..branch(Position::None) });
-        let layer = |i| Layer { cross: over.clone(), ..pre_norm(i, norm, branch(Position::StackBias), ffn.clone()) };
-        Stack {
-            width: s.width,
-            embed: Embed { table, ..embed(&s) },
-            layers: (0..layers).map(layer).collect(),
-            relative_bias: Some(RelativeBias {
-                buckets,
-                max_distance,
-                bidirectional: mask == Mask::Full,
-                heads: s.heads,
-            }),
-            final_norm: Some(norm),
-        }
+    let gated = c.has_tensor("enc.blk.0.ffn_gate.weight");
+    let projection = if gated { "gated-gelu" } else { projection };
+    let ffn = feed_forward(c, s.hidden, projection)?;
+    let mut bias = RelativeBias {
+        buckets: c.count_or(&["relative_attention_num_buckets"], 32)?,
+        max_distance: c.count_or(&["relative_attention_max_distance"], 128)?,
+        bidirectional: true,
+        heads: s.heads,
     };
-    let encoder = stack(s.layers, Mask::Full, Table::Own, false);
+    let branch = |position, mask| Attention { scale: 1.0, mask, ..attention(&s, position) };
+    let layer = |i, mask, cross| Layer { cross, ..pre_norm(i, norm, branch(Position::StackBias, mask), ffn.clone()) };
+    let layers = (0..s.layers).map(|i| layer(i, Mask::Full, None)).collect();
+    let encoder = Stack { relative_bias: Some(bias), ..stack(&s, embed(&s), layers, Some(norm)) };
     let alone = c.is_gguf() && !c.has_tensor("dec.output_norm.weight");
-    let kind = head_kind(c, if alone { HeadKind::EncoderOnly } else { HeadKind::Lm })?;
-    let head = match kind {
-        HeadKind::EncoderOnly => {
-            return Ok(ModelSpec { body: Body::Encoder(encoder), pooler: None, head: Head::None, context: None });
-        }
-        HeadKind::Lm => {
-            Head::Lm(LmHead { scale: if scaled { (s.width as f32).powf(-0.5) } else { 1.0 }, ..lm(c, s.vocab, tied)? })
-        }
-        HeadKind::None => Head::None,
-        _ => return Err(c.wrong("architectures", "this head is not supported on this architecture")),
+    let lm = lm(c, s.vocab, tied)?;
+    let scaled = c.flag("scale_decoder_outputs", scaled && lm.tied && !gated)?;
+    let lm = LmHead { scale: if scaled { (s.width as f32).powf(-0.5) } else { 1.0 }, ..lm };
+    let Some(head) = translation(c, if alone { HeadKind::EncoderOnly } else { HeadKind::Lm }, lm)? else {
+        return Ok(encoder_alone(encoder));
     };
+    bias.bidirectional = false;
     let deep = c.count_opt(&["num_decoder_layers"])?.map_or(s.layers, |layers| c.bounded_layers(layers));
-    let decoder = stack(deep, Mask::Causal, Table::Encoder, true);
+    let cross = branch(Position::None, Mask::Full);
+    let layers = (0..deep).map(|i| layer(i, Mask::Causal, Some(cross.clone()))).collect();
+    let embed = Embed { table: Table::Encoder, ..embed(&s) };
+    let decoder = Stack { relative_bias: Some(bias), ..stack(&s, embed, layers, Some(norm)) };
     Ok(ModelSpec { body: Body::EncoderDecoder { encoder, decoder }, pooler: None, head, context: None })
-}
-
-/// `feed_forward_proj`: an activation, `gated-` before it for a gated part; `gated-gelu` means the tanh formula.
-fn feed_forward(c: &Reader, hidden: usize, default: &str) -> Result<Ffn, Error> {
-    let name = c.text("feed_forward_proj")?.unwrap_or(default);
-    let wrong = || c.wrong("feed_forward_proj", format!("`{name}` is not known"));
-    let gated = name.strip_prefix("gated-");
-    let activation = if gated == Some("gelu") { "gelu_new" } else { gated.unwrap_or(name) };
-    let activation = activation_named(activation).ok_or_else(wrong)?;
-    Ok(match gated {
-        Some(_) => Ffn::Gated { hidden, activation, bias: false },
-        None => Ffn::Mlp { hidden, activation, bias: false },
-    })
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::reader::Reader;
-use attend_nn::spec::Activation;
+use attend_nn::spec::{Activation, Ffn};
 
 impl Reader<'_> {
     /// The activation that `key` names, or `default` where the key is absent.
@@ -17,7 +17,7 @@ impl Reader<'_> {
 }
 
 /// `gelu` is the exact one, with the error function; every other gelu here is the tanh formula.
-pub(crate) fn activation_named(name: &str) -> Option<Activation> {
+pub fn activation_named(name: &str) -> Option<Activation> {
     Some(match name {
         "gelu" | "gelu_python" => Activation::Gelu,
         "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_accurate" => Activation::GeluTanh,
@@ -29,5 +29,18 @@ pub(crate) fn activation_named(name: &str) -> Option<Activation> {
         "sigmoid" => Activation::Sigmoid,
         "linear" | "identity" => Activation::Identity,
         _ => return None,
+    })
+}
+
+/// `feed_forward_proj`: an activation, `gated-` before it for a gated part; `gated-gelu` means the tanh formula.
+pub fn feed_forward(c: &Reader, hidden: usize, default: &str) -> Result<Ffn, Error> {
+    let name = c.text("feed_forward_proj")?.unwrap_or(default);
+    let wrong = || c.wrong("feed_forward_proj", format!("`{name}` is not known"));
+    let gated = name.strip_prefix("gated-");
+    let activation = if gated == Some("gelu") { "gelu_new" } else { gated.unwrap_or(name) };
+    let activation = activation_named(activation).ok_or_else(wrong)?;
+    Ok(match gated {
+        Some(_) => Ffn::Gated { hidden, activation, bias: false },
+        None => Ffn::Mlp { hidden, activation, bias: false },
     })
 }

@@ -61,8 +61,21 @@ pub fn output(c: &Reader, lm: LmHead) -> Result<Head, Error> {
         HeadKind::None => Ok(Head::None),
         HeadKind::Lm => Ok(Head::Lm(lm)),
         HeadKind::Sequence => sequence(c, SequenceSource::Last, false),
-        HeadKind::EncoderOnly | HeadKind::MaskedLm | HeadKind::Token | HeadKind::Span => {
-            Err(c.wrong("architectures", "this head is not supported on this architecture"))
-        }
+        HeadKind::EncoderOnly | HeadKind::MaskedLm | HeadKind::Token | HeadKind::Span => Err(unsupported_head(c)),
     }
+}
+
+/// The head of an encoder-decoder; `None` where the class is the encoder alone.
+pub fn translation(c: &Reader, default: HeadKind, lm: LmHead) -> Result<Option<Head>, Error> {
+    match head_kind(c, default)? {
+        HeadKind::EncoderOnly => Ok(None),
+        HeadKind::None => Ok(Some(Head::None)),
+        HeadKind::Lm => Ok(Some(Head::Lm(lm))),
+        HeadKind::MaskedLm | HeadKind::Sequence | HeadKind::Token | HeadKind::Span => Err(unsupported_head(c)),
+    }
+}
+
+/// The refusal of a head that an architecture does not have here.
+pub fn unsupported_head(c: &Reader) -> Error {
+    c.wrong("architectures", "this head is not supported on this architecture")
 }

@@ -1,14 +1,15 @@
 //! What the architecture files share: sizes, rotary settings, activation names, windows, heads.
 
 mod activation;
-pub(crate) use activation::activation_named;
+pub use activation::activation_named;
 
 mod head;
 mod rope;
 mod sizes;
 mod windows;
 
-pub use head::{HeadKind, head_kind, labels, lm, sequence};
+pub use activation::feed_forward;
+pub use head::{HeadKind, head_kind, labels, lm, sequence, translation, unsupported_head};
 pub use rope::{RopeDefaults, rope, rope_for};
-pub use sizes::{SizeDefaults, Sizes, attention, decoder, embed, pre_norm};
-pub use windows::{causal, period, sliding, sliding_layers};
+pub use sizes::{SizeDefaults, Sizes, attention, decoder, embed, encoder_alone, pre_norm, stack};
+pub use windows::{causal, local_layers, period, sliding, sliding_layers};

@@ -111,6 +111,11 @@ pub fn pre_norm(index: usize, norm: Norm, attention: Attention, ffn: Ffn) -> Lay
     Layer { wiring: Wiring::PreNorm, norm, attention, cross: None, ffn, branch_scale: 1.0, weights: index }
 }
 
+/// An embedding, layers, and a norm after them where there is one.
+pub fn stack(s: &Sizes, embed: Embed, layers: Vec<Layer>, final_norm: Option<Norm>) -> Stack {
+    Stack { width: s.width, embed, layers, relative_bias: None, final_norm }
+}
+
 /// A decoder: the embedding, `layer` for each index, a final norm, and the head that the configuration's class names.
 pub fn decoder(
     c: &Reader,
@@ -120,12 +125,11 @@ pub fn decoder(
     norm: Norm,
     layer: impl FnMut(usize) -> Layer,
 ) -> Result<ModelSpec, Error> {
-    let stack = Stack {
-        width: s.width,
-        embed,
-        layers: (0..s.layers).map(layer).collect(),
-        relative_bias: None,
-        final_norm: Some(norm),
-    };
+    let stack = stack(s, embed, (0..s.layers).map(layer).collect(), Some(norm));
     Ok(ModelSpec { body: Body::Decoder(stack), pooler: None, head: output(c, lm)?, context: s.context })
+}
+
+/// A model that is an encoder and nothing else, for sequences of any length.
+pub fn encoder_alone(stack: Stack) -> ModelSpec {
+    ModelSpec { body: Body::Encoder(stack), pooler: None, head: Head::None, context: None }
 }

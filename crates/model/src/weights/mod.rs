@@ -1,0 +1,195 @@
+//! Weights, read piece by piece into the layout that the model computes with.
+
+mod finite;
+mod rows;
+mod stored;
+
+use crate::describe::{Described, describe_within, too_large};
+use crate::error::Error;
+use crate::mapping::{Mapped, Storage};
+use crate::memory;
+use attend_format::Checkpoint;
+use attend_kernels::{Compute, DType, Matrix, dequantize, quantize};
+use attend_nn::{Model, WeightSource};
+use rows::Pieces;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// What a caller chooses about loading.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadOptions {
+    /// The arithmetic of matrices.
+    pub compute: Compute,
+    /// The type in which plain floating-point matrices are kept (f32, f16 or bf16); `None`: that of the file.
+    /// Block-quantised matrices keep theirs.
+    pub dtype: Option<DType>,
+    /// Bytes of memory that may be used; `None`: what the system says is available.
+    pub available_memory: Option<u64>,
+}
+
+impl Default for LoadOptions {
+    fn default() -> LoadOptions {
+        LoadOptions { compute: Compute::Native, dtype: None, available_memory: None }
+    }
+}
+
+/// A model in memory, and what its files said.
+#[derive(Debug)]
+pub struct Loaded {
+    pub model: Model,
+    pub source: Described,
+}
+
+/// Describes the checkpoint at `path` and reads its weights. `progress` is told the bytes read so far, and of how many.
+pub fn load(path: &Path, options: &LoadOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<Loaded, Error> {
+    let available = options.available_memory.or_else(memory::available);
+    let mut source = describe_within(path, available)?;
+    let mut notices = Vec::new();
+    let model = {
+        let mut weights = Weights::new(&source, options, progress);
+        let needed = weights.bytes_needed();
+        if needed > available.unwrap_or(u64::MAX) {
+            let (needed, available) = (u128::from(needed), available.unwrap_or(u64::MAX));
+            let hint = "a smaller or more quantised version of the model would fit".to_string();
+            return Err(too_large(&source.checkpoint, needed, available, hint));
+        }
+        for copy in &source.copies {
+            if !stored::equal(&source.checkpoint, &copy.theirs, &copy.used)? {
+                notices.push(format!("`{}` differs from `{}`, which is used in its place", copy.theirs, copy.used));
+            }
+        }
+        Model::assemble(source.spec.clone(), &mut weights)?
+    };
+    source.notices.extend(notices);
+    Ok(Loaded { model, source })
+}
+
+/// The weights of a described checkpoint, by our names.
+pub struct Weights<'a> {
+    checkpoint: &'a Checkpoint,
+    tensors: HashMap<&'a str, &'a Mapped>,
+    compute: Compute,
+    dtype: Option<DType>,
+    progress: &'a mut dyn FnMut(u64, u64),
+    done: u64,
+    total: u64,
+}
+
+/// Bytes that are read and converted at a time.
+const PIECE: usize = 4 << 20;
+
+impl<'a> Weights<'a> {
+    pub fn new(source: &'a Described, options: &LoadOptions, progress: &'a mut dyn FnMut(u64, u64)) -> Weights<'a> {
+        Weights {
+            checkpoint: &source.checkpoint,
+            tensors: source.tensors.iter().map(|mapped| (mapped.ours.as_str(), mapped)).collect(),
+            compute: options.compute,
+            dtype: options.dtype,
+            progress,
+            done: 0,
+            total: source.weight_bytes(),
+        }
+    }
+
+    /// Bytes of all weights in the types they will be kept in.
+    pub fn bytes_needed(&self) -> u64 {
+        let bytes = |mapped: &&Mapped| {
+            let kept = if mapped.shape.len() == 2 { self.kept_type(mapped).unwrap_or(DType::F32) } else { DType::F32 };
+            kept.bytes(mapped.elements()).unwrap_or(mapped.elements()) as u64
+        };
+        self.tensors.values().map(bytes).sum()
+    }
+
+    fn mapped(&self, name: &str) -> Result<&'a Mapped, Error> {
+        self.tensors.get(name).copied().ok_or_else(|| Error::Table(format!("`{name}` was asked for and not described")))
+    }
+
+    /// The type in which a matrix is kept, or `None` where its type in the file is not one of weights.
+    fn kept_type(&self, mapped: &Mapped) -> Option<DType> {
+        use DType::*;
+        let exact = self.compute == Compute::F32;
+        Some(match (mapped.storage, mapped.dtype) {
+            (Storage::SplitMxfp4, _) => MXFP4,
+            (Storage::ScaledBlocks, _) if exact => F32,
+            (Storage::ScaledBlocks, _) => self.dtype.unwrap_or(BF16),
+            (Storage::Plain, dtype) if dtype.is_quantized() => dtype,
+            (Storage::Plain, F32 | F16 | BF16) => self.dtype.unwrap_or(mapped.dtype),
+            (Storage::Plain, F64) => self.dtype.unwrap_or(F32),
+            // Every 8-bit float is a bf16 number too.
+            (Storage::Plain, F8E4M3 | F8E5M2) => self.dtype.unwrap_or(if exact { F32 } else { BF16 }),
+            (Storage::Plain, _) => return None,
+        })
+    }
+
+    fn advance(&mut self, mapped: &Mapped, elements: usize) {
+        self.done += mapped.dtype.bytes(elements).unwrap_or(elements) as u64;
+        (self.progress)(self.done.min(self.total), self.total);
+    }
+}
+
+/// An error about how a tensor is stored.
+fn storage_error(mapped: &Mapped, problem: impl Into<String>) -> Error {
+    let (file, tensor) = (mapped.file.clone(), mapped.theirs.clone());
+    Error::Storage { file, tensor, dtype: mapped.dtype.to_string(), problem: problem.into() }
+}
+
+fn kernel_error(mapped: &Mapped, source: attend_kernels::KernelError) -> Error {
+    Error::Kernel { file: mapped.file.clone(), tensor: mapped.theirs.clone(), source }
+}
+
+impl WeightSource for Weights<'_> {
+    type Error = Error;
+
+    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix, Error> {
+        let mapped = self.mapped(name)?;
+        let kept = self.kept_type(mapped).ok_or_else(|| storage_error(mapped, "weights are not whole numbers"))?;
+        if mapped.layout.added != 0 {
+            return Err(Error::Table(format!("one is added to `{name}`, a matrix")));
+        }
+        let kernel = |source| kernel_error(mapped, source);
+        let mut builder = Matrix::builder(rows, cols, kept, self.compute).map_err(kernel)?;
+        let mut pieces = Pieces::new(self.checkpoint, mapped, cols)?;
+        let (mut values, mut packed) = (Vec::new(), Vec::new());
+        let at_once = (PIECE / cols.max(1) / 4).clamp(1, rows.max(1));
+        for start in (0..rows).step_by(at_once) {
+            let count = at_once.min(rows - start);
+            match pieces.raw_type() {
+                Some(raw) if raw == kept => builder.push(pieces.raw(start, count)?).map_err(kernel)?,
+                _ => {
+                    values.resize(count * cols, 0.0);
+                    pieces.values(start, count, &mut values)?;
+                    packed.resize(kept.bytes(count * cols).unwrap_or(0), 0);
+                    quantize(kept, &values, &mut packed).map_err(kernel)?;
+                    finite::check(mapped, kept, &packed, |element| pieces.their_index(start, element))?;
+                    builder.push(&packed).map_err(kernel)?;
+                }
+            }
+            self.advance(mapped, count * cols);
+        }
+        builder.finish().map_err(kernel)
+    }
+
+    fn vector(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, Error> {
+        let mapped = self.mapped(name)?;
+        if shape != mapped.shape {
+            return Err(Error::Table(format!(
+                "`{name}` was described as {:?} and asked for as {shape:?}",
+                mapped.shape
+            )));
+        }
+        let rows = shape.first().copied().unwrap_or(1);
+        let cols = shape.iter().skip(1).product();
+        let mut values = vec![0.0; rows * cols];
+        Pieces::new(self.checkpoint, mapped, cols)?.values(0, rows, &mut values)?;
+        if mapped.layout.added != 0 {
+            values.iter_mut().for_each(|value| *value += f32::from(mapped.layout.added));
+        }
+        self.advance(mapped, rows * cols);
+        Ok(values)
+    }
+}
+
+/// `bytes` of `dtype` as numbers.
+fn widen(mapped: &Mapped, dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Error> {
+    dequantize(dtype, bytes, out).map_err(|source| kernel_error(mapped, source))
+}

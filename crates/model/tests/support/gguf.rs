@@ -1,0 +1,123 @@
+//! GGUF files made from described checkpoints, with the metadata that converters write.
+
+use super::Tensor;
+use attend_format::gguf::{self, Array, Strings, Value};
+use attend_format::{Kind, TensorSpec};
+use attend_model::{Described, Quantity};
+use attend_nn::spec::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Metadata under full key names.
+pub type Metadata = Vec<(String, Value)>;
+
+/// Writes `described` with these weights (by our names) as a GGUF file of `architecture`.
+pub fn write(path: &Path, described: &Described, weights: &BTreeMap<String, Vec<f32>>, architecture: &str) {
+    write_with(path, &metadata(described, architecture), &tensors(described, weights));
+}
+
+/// The file's tensors.
+pub fn tensors(described: &Described, weights: &BTreeMap<String, Vec<f32>>) -> BTreeMap<String, Tensor> {
+    let files = described.to_kind(Kind::Gguf, Quantity::Weights, &mut |name| weights.get(name).cloned()).unwrap();
+    files.into_iter().map(|file| (file.name, Tensor::f32(&file.shape, &file.values))).collect()
+}
+
+pub fn write_with(path: &Path, metadata: &Metadata, tensors: &BTreeMap<String, Tensor>) {
+    let specs: Vec<TensorSpec> = tensors
+        .iter()
+        .map(|(name, t)| TensorSpec { name: name.clone(), dtype: t.dtype, shape: t.shape.clone() })
+        .collect();
+    let bytes: Vec<&Vec<u8>> = tensors.values().map(|tensor| &tensor.bytes).collect();
+    gguf::write(path, metadata, &specs, &mut |index, out| Ok(out.write_all(bytes[index])?)).unwrap();
+}
+
+/// What a converter writes for this description.
+pub fn metadata(described: &Described, architecture: &str) -> Metadata {
+    let stack = described.spec.stacks()[0].2;
+    let layer = &stack.layers[0];
+    let attention = &layer.attention;
+    let mut m =
+        Writer { architecture, list: vec![("general.architecture".into(), Value::String(architecture.into()))] };
+    m.u32("block_count", stack.layers.len());
+    m.u32("embedding_length", stack.width);
+    m.u32("attention.head_count", attention.heads);
+    m.u32("attention.head_count_kv", attention.kv_heads);
+    m.u32("attention.key_length", attention.key_dim);
+    m.u32("attention.value_length", attention.value_dim);
+    m.u32("context_length", described.spec.context.unwrap_or(64));
+    let (Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. }) = layer.ffn;
+    m.u32("feed_forward_length", hidden);
+    match layer.norm {
+        Norm::Rms { eps } => m.f32("attention.layer_norm_rms_epsilon", eps),
+        Norm::Layer { eps, .. } | Norm::Plain { eps } => m.f32("attention.layer_norm_epsilon", eps),
+    }
+    let positions: Vec<&Position> = stack.layers.iter().map(|layer| &layer.attention.position).collect();
+    m.positions(&positions);
+    // Only windows differ from layer to layer, by a pattern that the architecture knows.
+    for layer in &stack.layers {
+        if let Mask::Window { left, .. } = layer.attention.mask {
+            m.u32("attention.sliding_window", left + 1);
+        }
+    }
+    if let Some(cap) = attention.soft_cap {
+        m.f32("attn_logit_softcapping", cap);
+    }
+    if let Some(clip) = attention.clip_qkv {
+        m.f32("attention.clamp_kqv", clip);
+    }
+    if let Head::Lm(LmHead { soft_cap: Some(cap), .. }) = described.spec.head {
+        m.f32("final_logit_softcapping", cap);
+    }
+    if let Wiring::Parallel { .. } | Wiring::PreNorm = layer.wiring {
+        m.set("use_parallel_residual", Value::Bool(layer.wiring != Wiring::PreNorm));
+    }
+    if let Some(bias) = stack.relative_bias {
+        m.u32("attention.relative_buckets_count", bias.buckets);
+    }
+    if let Body::EncoderDecoder { decoder, .. } = &described.spec.body {
+        m.u32("decoder_block_count", decoder.layers.len());
+        m.u32("decoder_start_token_id", 0);
+    }
+    let mut tokens = Strings::default();
+    (0..stack.embed.vocab).for_each(|id| tokens.push(&format!("<{id}>")));
+    m.list.push(("tokenizer.ggml.model".into(), Value::String("gpt2".into())));
+    m.list.push(("tokenizer.ggml.tokens".into(), Value::Array(Array::String(tokens))));
+    m.list.push(("tokenizer.ggml.eos_token_id".into(), Value::U32(2)));
+    m.list
+}
+
+struct Writer<'a> {
+    architecture: &'a str,
+    list: Metadata,
+}
+
+impl Writer<'_> {
+    fn set(&mut self, key: &str, value: Value) {
+        let key = format!("{}.{key}", self.architecture);
+        self.list.retain(|(old, _)| *old != key);
+        self.list.push((key, value));
+    }
+
+    fn u32(&mut self, key: &str, value: usize) {
+        self.set(key, Value::U32(value as u32));
+    }
+
+    fn f32(&mut self, key: &str, value: f32) {
+        self.set(key, Value::F32(value));
+    }
+
+    fn positions(&mut self, positions: &[&Position]) {
+        match positions[0] {
+            Position::Rope(first) => {
+                let bases = positions.iter().filter_map(|position| match position {
+                    Position::Rope(rope) => Some(rope.base),
+                    _ => None,
+                });
+                self.f32("rope.freq_base", bases.fold(0.0, f64::max) as f32);
+                self.u32("rope.dimension_count", first.dim);
+            }
+            Position::Alibi(alibi) => self.f32("attention.max_alibi_bias", alibi.max_bias),
+            Position::None | Position::RelativeBias(_) | Position::StackBias => {}
+        }
+    }
+}

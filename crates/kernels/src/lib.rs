@@ -7,6 +7,7 @@ mod dtype;
 mod error;
 mod gemm;
 mod isa;
+mod lanes;
 mod mask;
 mod matrix;
 mod norm;

@@ -30,20 +30,6 @@ impl Coding {
     }
 }
 
-/// One block taken apart. Only the first `LEN` codes and `LEN / SUB` scales and minima of a type mean something.
-#[derive(Debug, Clone)]
-pub(crate) struct Split {
-    pub(crate) codes: [u8; MAX_BLOCK],
-    pub(crate) scales: [f32; MAX_SUBS],
-    pub(crate) minima: [f32; MAX_SUBS],
-}
-
-impl Default for Split {
-    fn default() -> Split {
-        Split { codes: [0; MAX_BLOCK], scales: [0.0; MAX_SUBS], minima: [0.0; MAX_SUBS] }
-    }
-}
-
 /// A block type: where in its bytes the codes and the scales lie.
 pub(crate) trait Block {
     const DTYPE: DType;
@@ -70,12 +56,12 @@ pub(crate) trait Block {
 /// Dequantises whole blocks. The products are exact in f32 for every type with a minimum, so that each element is
 /// rounded once, with or without fused multiplication.
 pub(super) fn dequantize<B: Block>(bytes: &[u8], out: &mut [f32]) {
-    let mut split = Split::default();
+    let (mut codes, mut scales, mut minima) = ([0; MAX_BLOCK], [0.0; MAX_SUBS], [0.0; MAX_SUBS]);
     for (block, out) in bytes.chunks_exact(B::BYTES).zip(out.chunks_exact_mut(B::LEN)) {
-        B::codes(block, &mut split.codes);
-        B::scales(block, &mut split.scales, &mut split.minima);
-        let subs = out.chunks_exact_mut(B::SUB).zip(split.codes.chunks_exact(B::SUB));
-        for ((out, codes), (&scale, &minimum)) in subs.zip(split.scales.iter().zip(&split.minima)) {
+        B::codes(block, &mut codes);
+        B::scales(block, &mut scales, &mut minima);
+        let subs = out.chunks_exact_mut(B::SUB).zip(codes.chunks_exact(B::SUB));
+        for ((out, codes), (&scale, &minimum)) in subs.zip(scales.iter().zip(&minima)) {
             for (out, &code) in out.iter_mut().zip(codes) {
                 let value = scale * B::CODING.value(code) as f32;
                 *out = if B::HAS_MINIMUM { value + minimum } else { value };

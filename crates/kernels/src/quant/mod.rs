@@ -14,14 +14,13 @@ mod plain;
 mod search;
 mod table;
 
-pub(crate) use block::{Block, Coding, MAX_BLOCK, MAX_SUBS, Split};
-pub(crate) use four_bit::{nibble, set_nibble};
-pub(crate) use k_four::{Q4K, Q5K};
+pub(crate) use block::{Block, Coding, MAX_BLOCK, MAX_SUBS};
+pub(crate) use k_four::{Q4K, Q5K, scale_and_minimum};
 pub(crate) use k_six::Q6K;
-pub(crate) use k_small::{Q2K, Q3K};
+pub(crate) use k_small::{Q2K, Q3K, six_bit_scale};
 pub(crate) use legacy::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
-pub(crate) use plain::{bf16_to_f32, f16_to_f32, f32_to_bf16};
-pub(crate) use table::{Iq4Nl, Iq4Xs, Mxfp4};
+pub(crate) use plain::{bf16_to_f32, f16_to_f32, f32_to_bf16, widen};
+pub(crate) use table::{Iq4Nl, Iq4Xs, Mxfp4, half_power, iq4_scale};
 
 use crate::{DType, KernelError};
 
@@ -136,6 +135,3 @@ fn check(dtype: DType, elements: usize, found: usize) -> Result<(), KernelError>
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

@@ -79,7 +79,7 @@ fn fill<const N: usize>(x: &[f32], out: &mut [u8], bytes: impl Fn(f32) -> [u8; N
 }
 
 /// Widens plain numbers; block types are not this function's business and leave `out` alone.
-pub(super) fn widen(dtype: DType, bytes: &[u8], out: &mut [f32]) {
+pub(crate) fn widen(dtype: DType, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         DType::F64 => each(bytes, out, |b| f64::from_le_bytes(b) as f32),
         DType::F32 => each(bytes, out, f32::from_le_bytes),

@@ -27,6 +27,12 @@ pub(crate) fn half_power(exponent: u8) -> f32 {
     f32::from_bits(if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 })
 }
 
+/// The six-bit scale of run `sub` (0..8) of an `IQ4_XS` block.
+#[inline(always)]
+pub(crate) fn iq4_scale(block: &[u8], sub: usize) -> u8 {
+    nibble(block[4 + sub / 2], sub % 2 == 1) | ((u16_at(block, 2) >> (2 * sub) & 3) as u8) << 4
+}
+
 impl Block for Iq4Nl {
     const DTYPE: DType = DType::IQ4_NL;
     const SUB: usize = 32;
@@ -64,11 +70,9 @@ impl Block for Iq4Xs {
         }
     }
     fn scales(block: &[u8], scales: &mut [f32; MAX_SUBS], _: &mut [f32; MAX_SUBS]) {
-        let (d, upper) = (f16_at(block, 0), u16_at(block, 2));
+        let d = f16_at(block, 0);
         for (sub, scale) in scales[..8].iter_mut().enumerate() {
-            let low = nibble(block[4 + sub / 2], sub % 2 == 1);
-            let stored = low | ((upper >> (2 * sub) & 3) as u8) << 4;
-            *scale = d * (f32::from(stored) - 32.0);
+            *scale = d * (f32::from(iq4_scale(block, sub)) - 32.0);
         }
     }
     fn encode(x: &[f32], block: &mut [u8]) {

@@ -1,0 +1,136 @@
+//! Sixteen outputs side by side: the vectors that the matrix kernels are written over, once for all instruction sets.
+//!
+//! A value of a [`Lanes`] type is the proof that the machine has the instructions: it is made only by `dispatch*`,
+//! which enters a function compiled for them. Kernels are generic over the token and inlined into that function, so
+//! every function between here and the inner loop is `#[inline(always)]`.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod portable;
+
+use crate::isa::{Isa, Machine};
+
+/// How many outputs a vector holds, on every instruction set.
+pub(crate) const WIDTH: usize = 16;
+
+/// The vectors of one instruction set.
+pub(crate) trait Lanes: Copy {
+    /// Sixteen f32, one for each output.
+    type F: Copy;
+    /// Sixteen i32, one for each output.
+    type I: Copy;
+    /// 64 bytes: four codes of consecutive inputs for each output.
+    type B: Copy;
+
+    /// How many rows of activations a tile of the f32 kernel has: as many as the registers hold.
+    const ROWS: usize;
+
+    fn splat(self, x: f32) -> Self::F;
+    fn load(self, x: &[f32; 16]) -> Self::F;
+    fn store(self, x: Self::F, out: &mut [f32; 16]);
+    /// Sixteen little-endian f32.
+    fn load_f32(self, x: &[u8; 64]) -> Self::F;
+    /// Sixteen little-endian f16, widened.
+    fn load_f16(self, x: &[u8; 32]) -> Self::F;
+    /// Sixteen little-endian bf16, widened.
+    fn load_bf16(self, x: &[u8; 32]) -> Self::F;
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once where the instruction set can.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `c + w0 x0 + w1 x1` for sixteen pairs of bf16 weights and one pair of bf16 activations (`x0` in the lower half).
+    fn dot_bf16(self, c: Self::F, w: &[u8; 64], x: u32) -> Self::F;
+
+    fn splat_int(self, x: i32) -> Self::I;
+    fn sub_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Exact up to 2^24, which sums inside a block never pass.
+    fn to_float(self, x: Self::I) -> Self::F;
+
+    fn bytes(self, x: &[u8; 64]) -> Self::B;
+    /// Each byte shifted right (left when negative) by `shift` bits, then masked. The mask must clear what a shift of
+    /// wider words would bring in from the neighbour.
+    fn field(self, x: Self::B, shift: i32, mask: u8) -> Self::B;
+    fn or(self, a: Self::B, b: Self::B) -> Self::B;
+    /// Each byte, below 16, replaced by its entry.
+    fn lookup(self, x: Self::B, table: &[i8; 16]) -> Self::B;
+    /// Byte `index` (0..4) of each output, as an unsigned or signed number.
+    fn byte(self, x: Self::B, index: usize, signed: bool) -> Self::I;
+}
+
+/// Lanes that multiply codes.
+pub(crate) trait IntLanes: Lanes {
+    /// Sums of products of codes, in whatever form the instruction set adds them cheapest.
+    type P: Copy;
+
+    /// How many rows of activations share the unpacking of codes.
+    const INT_ROWS: usize;
+    /// Whether `P` has only 16 bits for a pair of products, see [`room`].
+    const NARROW: bool;
+    /// What [`IntLanes::dot_signed`] adds to every code.
+    const SIGNED_ZERO: i32;
+
+    fn zero_part(self) -> Self::P;
+    /// Adds the products of unsigned codes below 64 and four signed bytes (never -128) to each output's sum.
+    fn dot(self, sum: Self::P, codes: Self::B, x: [i8; 4]) -> Self::P;
+    fn fold(self, sum: Self::I, part: Self::P) -> Self::I;
+    /// Adds the products of signed codes, plus [`IntLanes::SIGNED_ZERO`], and four signed bytes (never -128).
+    fn dot_signed(self, sum: Self::I, codes: Self::B, x: [i8; 4]) -> Self::I;
+}
+
+/// How many [`IntLanes::dot`]s with codes up to `most` a narrow part holds before it must be folded.
+pub(crate) const fn room(most: i32) -> usize {
+    (i16::MAX as i32 / (2 * 127 * most)) as usize
+}
+
+/// A computation over any [`Lanes`].
+pub(crate) trait Kernel {
+    /// Implementations are `#[inline(always)]`.
+    fn run<L: Lanes>(self, lanes: L);
+}
+
+/// A computation over any [`IntLanes`].
+pub(crate) trait IntKernel {
+    /// Implementations are `#[inline(always)]`.
+    fn run<L: IntLanes>(self, lanes: L);
+}
+
+/// Runs a kernel that multiplies f32.
+pub(crate) fn dispatch_float(machine: Machine, kernel: impl Kernel) {
+    match machine.isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => avx2::run(kernel),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => avx512::run(kernel),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => neon::run(kernel),
+        _ => portable::run(kernel),
+    }
+}
+
+/// Runs a kernel that multiplies codes. AVX-512 without VNNI gains nothing over AVX2 and uses its kernels.
+pub(crate) fn dispatch_int(machine: Machine, kernel: impl IntKernel) {
+    match machine.isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 if machine.vnni => avx512::run_int(kernel),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::Avx512 => avx2::run_int(kernel),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon if machine.dotprod => neon::run_dotprod(kernel),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => neon::run_int(kernel),
+        _ => portable::run_int(kernel),
+    }
+}
+
+/// Runs a kernel that multiplies bf16.
+pub(crate) fn dispatch_bf16(machine: Machine, kernel: impl Kernel) {
+    #[cfg(target_arch = "x86_64")]
+    if machine.isa == Isa::Avx512 && machine.bf16 {
+        return avx512::run_bf16(kernel);
+    }
+    dispatch_float(machine, kernel);
+}

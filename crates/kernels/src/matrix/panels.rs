@@ -1,0 +1,168 @@
+//! Panels: how the weights of sixteen outputs lie in memory.
+//!
+//! A panel of plain numbers is `[cols][16]`; of bf16 for the bf16 instruction `[cols / 2][16][2]`; of a block type one
+//! head and its runs of codes (see `scales` and `codes`) for each block. Matrices whose rows are no multiple of 16 end
+//! in rows of zeros.
+
+use super::codes::{RUN, group, pack, run_of};
+use super::float::Tile;
+use super::scales::{Packed, Rows};
+use crate::DType;
+use crate::isa::Machine;
+use crate::lanes::{Kernel, Lanes, WIDTH, dispatch_float};
+use crate::quant::{self, Coding, MAX_BLOCK, MAX_SUBS, f32_to_bf16, with_block};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// The order of the weights in a panel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// `[cols][16]` of a plain type, or blocks of a block type.
+    Of(DType),
+    /// `[cols / 2][16][2]` of bf16.
+    Pairs,
+}
+
+impl Layout {
+    /// Bytes of a panel; `None` when they overflow or `cols` does not fill blocks.
+    pub(crate) fn panel_bytes(self, cols: usize) -> Option<usize> {
+        match self {
+            Layout::Of(dtype) => dtype.bytes(cols)?.checked_mul(WIDTH),
+            Layout::Pairs => cols.div_ceil(2).checked_mul(4 * WIDTH),
+        }
+    }
+
+    /// Packs up to sixteen rows of a file's `dtype`, which follow each other in `rows`, into a zeroed panel.
+    pub(crate) fn pack(self, dtype: DType, rows: &[u8], row_bytes: usize, panel: &mut [u8]) {
+        match self {
+            Layout::Of(_) => with_block!(dtype, B => pack_blocks::<B>(rows, row_bytes, panel), _ => {
+                match dtype.block_bytes() {
+                    1 => interleave::<1>(rows, row_bytes, panel),
+                    2 => interleave::<2>(rows, row_bytes, panel),
+                    4 => interleave::<4>(rows, row_bytes, panel),
+                    _ => interleave::<8>(rows, row_bytes, panel),
+                }
+            }),
+            Layout::Pairs => pack_pairs(dtype, rows, row_bytes, panel),
+        }
+    }
+
+    /// Widens the weights of `inputs` of a panel to `out[input][output]`; for block types `inputs` begins with a block.
+    pub(crate) fn widen(self, machine: Machine, panel: &[u8], inputs: Range<usize>, out: &mut Tile) {
+        match self {
+            Layout::Of(dtype) => with_block!(dtype, B => {
+                dispatch_float(machine, WidenBlocks::<B> { panel, inputs, out, block: PhantomData });
+            }, _ => dispatch_float(machine, WidenPlain { dtype, panel, inputs, out })),
+            Layout::Pairs => {
+                for (input, out) in inputs.zip(out.iter_mut()) {
+                    let pair = &panel[input / 2 * 4 * WIDTH..][..4 * WIDTH];
+                    for (out, pair) in out.iter_mut().zip(pair.chunks_exact(4)) {
+                        let at = 2 * (input % 2);
+                        *out = quant::bf16_to_f32(u16::from_le_bytes([pair[at], pair[at + 1]]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Lays elements of `N` bytes side by side.
+fn interleave<const N: usize>(rows: &[u8], row_bytes: usize, panel: &mut [u8]) {
+    for (lane, row) in rows.chunks_exact(row_bytes.max(1)).enumerate() {
+        let (elements, _) = row.as_chunks::<N>();
+        for (out, element) in panel.chunks_exact_mut(N * WIDTH).zip(elements) {
+            out[N * lane..N * lane + N].copy_from_slice(element);
+        }
+    }
+}
+
+/// Lays pairs of bf16 side by side, rounding where the file's type is wider.
+fn pack_pairs(dtype: DType, rows: &[u8], row_bytes: usize, panel: &mut [u8]) {
+    let size = dtype.block_bytes();
+    for (lane, row) in rows.chunks_exact(row_bytes.max(1)).enumerate() {
+        for (input, element) in row.chunks_exact(size).enumerate() {
+            let at = (input / 2 * WIDTH + lane) * 4 + 2 * (input % 2);
+            let mut wide = [0.0];
+            quant::widen(dtype, element, &mut wide);
+            panel[at..at + 2].copy_from_slice(&f32_to_bf16(wide[0]).to_le_bytes());
+        }
+    }
+}
+
+/// Packs blocks: one panel's block from the blocks of all rows at the same place.
+fn pack_blocks<B: Packed>(rows: &[u8], row_bytes: usize, panel: &mut [u8]) {
+    const EMPTY: [u8; 256] = [0; 256];
+    let mut codes = [0; MAX_BLOCK];
+    for (index, out) in panel.chunks_exact_mut(WIDTH * B::BYTES).enumerate() {
+        let mut blocks: Rows<'_> = [&EMPTY[..B::BYTES]; WIDTH];
+        for (block, row) in blocks.iter_mut().zip(rows.chunks_exact(row_bytes.max(1))) {
+            *block = &row[index * B::BYTES..(index + 1) * B::BYTES];
+        }
+        let (head, runs) = out.split_at_mut(B::HEAD);
+        B::pack_head(&blocks, head);
+        for (lane, block) in blocks.iter().enumerate() {
+            B::codes(block, &mut codes);
+            pack::<B>(&codes, lane, runs);
+        }
+    }
+}
+
+/// Widens plain numbers.
+struct WidenPlain<'a> {
+    dtype: DType,
+    panel: &'a [u8],
+    inputs: Range<usize>,
+    out: &'a mut Tile,
+}
+
+impl Kernel for WidenPlain<'_> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let size = self.dtype.block_bytes() * WIDTH;
+        let bytes = &self.panel[self.inputs.start * size..self.inputs.end * size];
+        let out = &mut self.out[..self.inputs.len()];
+        let halves = bytes.as_chunks::<32>().0.iter();
+        if self.dtype == DType::F16 {
+            halves.zip(out).for_each(|(x, out)| l.store(l.load_f16(x), out));
+        } else if self.dtype == DType::BF16 {
+            halves.zip(out).for_each(|(x, out)| l.store(l.load_bf16(x), out));
+        } else {
+            quant::widen(self.dtype, bytes, out.as_flattened_mut());
+        }
+    }
+}
+
+/// Widens blocks, to the bits of `dequantize`.
+struct WidenBlocks<'a, B> {
+    panel: &'a [u8],
+    inputs: Range<usize>,
+    out: &'a mut Tile,
+    block: PhantomData<B>,
+}
+
+impl<B: Packed> Kernel for WidenBlocks<'_, B> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let (mut scales, mut minima) = ([[0.0; WIDTH]; MAX_SUBS], [[0.0; WIDTH]; MAX_SUBS]);
+        let signed = !matches!(B::CODING, Coding::Unsigned { .. });
+        let zero = if let Coding::Unsigned { zero } = B::CODING { i32::from(zero) } else { 0 };
+        let blocks = self.panel.chunks_exact(WIDTH * B::BYTES).skip(self.inputs.start / B::LEN);
+        for (block, out) in blocks.zip(self.out[..self.inputs.len()].chunks_exact_mut(B::LEN)) {
+            let (head, codes) = block.split_at(B::HEAD);
+            B::unpack_head(l, head, &mut scales, &mut minima);
+            for (run, out) in out.chunks_exact_mut(RUN).enumerate() {
+                let groups = run_of::<B>(codes, run);
+                for (four, out) in out.chunks_exact_mut(4).enumerate() {
+                    let codes = group::<L, B>(l, groups, four);
+                    let sub = (run * RUN + 4 * four) / B::SUB;
+                    for (index, out) in out.iter_mut().enumerate() {
+                        let code = l.sub_int(l.byte(codes, index, signed), l.splat_int(zero));
+                        let value = l.mul(l.load(&scales[sub]), l.to_float(code));
+                        let value = if B::HAS_MINIMUM { l.add(value, l.load(&minima[sub])) } else { value };
+                        l.store(value, out);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! How a product is cut into tasks, and how tasks write to one result.
+
+use crate::lanes::WIDTH;
+use crate::pool;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A buffer that tasks write disjoint parts of.
+pub(crate) struct Output<'a, T> {
+    start: *mut T,
+    len: usize,
+    borrow: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: parts are handed out under the promise of `part` that they do not overlap; `T` may go to another thread.
+unsafe impl<T: Send> Sync for Output<'_, T> {}
+
+impl<'a, T> Output<'a, T> {
+    pub(crate) fn new(buffer: &'a mut [T]) -> Output<'a, T> {
+        Output { start: buffer.as_mut_ptr(), len: buffer.len(), borrow: PhantomData }
+    }
+
+    /// The elements `start .. start + len`.
+    ///
+    /// # Safety
+    /// No two parts that live at the same time may overlap.
+    ///
+    /// # Panics
+    /// Outside the buffer.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
+        assert!(start <= self.len && len <= self.len - start, "a part outside the buffer");
+        // SAFETY: inside the buffer, which is borrowed for 'a; the caller keeps parts apart.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
+    }
+}
+
+/// A rectangle of a result: panels of sixteen outputs, rows of activations. `outputs` is the width of the result.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) panels: Range<usize>,
+    pub(crate) rows: Range<usize>,
+    pub(crate) outputs: usize,
+}
+
+impl Part {
+    /// Reads what [`Part::write`] writes.
+    #[inline(always)]
+    pub(crate) fn read(&self, out: &Output<'_, f32>, panel: usize, sums: &mut [[f32; WIDTH]]) {
+        let first = panel * WIDTH;
+        let width = WIDTH.min(self.outputs - first);
+        for (row, sums) in self.rows.clone().zip(sums) {
+            // SAFETY: the parts of a product are disjoint rectangles, each computed by one task.
+            let out = unsafe { out.part(row * self.outputs + first, width) };
+            sums[..width].copy_from_slice(out);
+        }
+    }
+
+    /// Writes the sums of one panel, a vector for each row of the part.
+    #[inline(always)]
+    pub(crate) fn write(&self, out: &Output<'_, f32>, panel: usize, sums: &[[f32; WIDTH]]) {
+        let first = panel * WIDTH;
+        let width = WIDTH.min(self.outputs - first);
+        for (row, sums) in self.rows.clone().zip(sums) {
+            // SAFETY: the parts of a product are disjoint rectangles, each computed by one task.
+            let out = unsafe { out.part(row * self.outputs + first, width) };
+            out.copy_from_slice(&sums[..width]);
+        }
+    }
+}
+
+/// The size of a product, in the units that tasks are cut by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    pub(crate) outputs: usize,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    /// Rows that a task takes together.
+    pub(crate) row_block: usize,
+}
+
+impl Work {
+    /// Runs `task` for parts that cover the result, on as many threads as the work is worth.
+    pub(crate) fn run(self, task: impl Fn(Part) + Sync) {
+        // About 10 us of work: below that a second thread costs more than it saves.
+        const WORTH: usize = 1 << 17;
+        let panels = self.outputs.div_ceil(WIDTH);
+        let row_blocks = self.rows.div_ceil(self.row_block).max(1);
+        let one = WIDTH * self.cols.max(1) * self.rows.min(self.row_block).max(1);
+        let fair = (panels * row_blocks).div_ceil(8 * pool::threads());
+        let chunk = fair.max(WORTH.div_ceil(one)).clamp(1, panels.max(1));
+        let chunks = panels.div_ceil(chunk);
+        pool::parallel(chunks * row_blocks, |index| {
+            let (first, block) = (index / row_blocks * chunk, index % row_blocks * self.row_block);
+            task(Part {
+                panels: first..(first + chunk).min(panels),
+                rows: block..(block + self.row_block).min(self.rows),
+                outputs: self.outputs,
+            });
+        });
+    }
+}

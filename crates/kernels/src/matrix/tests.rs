@@ -1,0 +1,351 @@
+use super::*;
+use crate::{dequantize, quantize};
+
+const BLOCKS: [DType; 13] = [
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q2_K,
+    DType::Q3_K,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::MXFP4,
+];
+const FLOATS: [DType; 6] = [DType::F64, DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::I8];
+
+/// Every instruction set of this machine, with and without the optional parts.
+fn machines() -> Vec<Machine> {
+    let mut machines: Vec<Machine> = crate::available().into_iter().filter_map(Machine::of).collect();
+    for machine in machines.clone() {
+        for plain in [Machine { vnni: false, ..machine }, Machine { bf16: false, dotprod: false, ..machine }] {
+            if !machines.contains(&plain) {
+                machines.push(plain);
+            }
+        }
+    }
+    machines
+}
+
+/// Numbers in -1..1 with a few large ones among them.
+fn noise(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|i| if i % 97 == 5 { 9.0 * next() } else { next() }).collect()
+}
+
+/// Bytes of a `[rows, cols]` matrix of random weights; block types are random in every bit but the scales.
+fn weights(dtype: DType, rows: usize, cols: usize) -> Vec<u8> {
+    let x = noise(rows as u64 * 31 + cols as u64, rows * cols);
+    let x: Vec<f32> = if dtype == DType::I8 { x.iter().map(|x| x * 13.0).collect() } else { x };
+    let mut bytes = vec![0; dtype.bytes(x.len()).unwrap()];
+    quantize(dtype, &x, &mut bytes).unwrap();
+    bytes
+}
+
+fn build(machine: Machine, arithmetic: Arithmetic, rows: usize, cols: usize, dtype: DType, bytes: &[u8]) -> Matrix {
+    let mut builder = MatrixBuilder::new(machine, arithmetic, rows, cols, dtype).unwrap();
+    builder.push(bytes).unwrap();
+    builder.finish().unwrap()
+}
+
+/// What eight bits make of activations: the same numbers as the kernel's, by the plainest route.
+fn rounded(x: &[f32]) -> Vec<f64> {
+    let mut out = Vec::new();
+    for run in x.chunks(32) {
+        let absmax = run.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let inverse = if absmax > 0.0 { 127.0 / absmax } else { 0.0 };
+        out.extend(run.iter().map(|x| f64::from((x * inverse).round_ties_even()) * f64::from(absmax / 127.0)));
+    }
+    out
+}
+
+/// The plain reference: sums in f64, and the sum of magnitudes that errors are measured against.
+fn reference(x: &[f64], w: &[f32], cols: usize) -> Vec<(f64, f64)> {
+    let mut out = Vec::new();
+    for x in x.chunks(cols) {
+        for w in w.chunks(cols) {
+            let products = x.iter().zip(w).map(|(x, w)| x * f64::from(*w));
+            out.push(products.fold((0.0, 0.0), |(sum, size), product| (sum + product, size + product.abs())));
+        }
+    }
+    out
+}
+
+/// Sums of f32 products are wrong by a few roundings of the terms: far below this for the lengths used here.
+const CLOSE: f64 = 2e-6;
+
+fn assert_close(what: &str, out: &[f32], expected: &[(f64, f64)], close: f64) {
+    assert_eq!(out.len(), expected.len());
+    for (i, (&out, &(sum, size))) in out.iter().zip(expected).enumerate() {
+        assert!((f64::from(out) - sum).abs() <= close * size + 1e-30, "{what} [{i}]: {out} for {sum} (size {size})");
+    }
+}
+
+/// Rows that end inside a panel, inputs that end inside a chain.
+fn shapes(dtype: DType) -> [(usize, usize); 3] {
+    match dtype.block_len() {
+        256 => [(1, 256), (40, 768), (17, 512)],
+        32 => [(1, 32), (40, 320), (17, 544)],
+        _ => [(1, 1), (40, 300), (17, 517)],
+    }
+}
+
+#[test]
+fn every_type_agrees_with_the_reference_on_every_instruction_set() {
+    for dtype in BLOCKS.into_iter().chain(FLOATS) {
+        for (rows, cols) in shapes(dtype) {
+            let bytes = weights(dtype, rows, cols);
+            let mut wide = vec![f32::NAN; rows * cols];
+            dequantize(dtype, &bytes, &mut wide).unwrap();
+            for m in [1, 2, 3, 7, 13] {
+                let x = noise(m as u64, m * cols);
+                let exact: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
+                let float = reference(&exact, &wide, cols);
+                let int8 = if dtype.is_quantized() { reference(&rounded(&x), &wide, cols) } else { vec![] };
+                for machine in machines() {
+                    let what = format!("{dtype} {rows} x {cols}, {m} rows, {machine}");
+                    let mut out = vec![f32::NAN; m * rows];
+                    build(machine, Arithmetic::Float, rows, cols, dtype, &bytes).matmul(&x, &mut out);
+                    assert_close(&what, &out, &float, CLOSE);
+                    if dtype.is_quantized() {
+                        out.fill(f32::NAN);
+                        build(machine, Arithmetic::Int8, rows, cols, dtype, &bytes).matmul(&x, &mut out);
+                        assert_close(&format!("{what}, int8"), &out, &int8, CLOSE);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_codes_do_not_overflow() {
+    for dtype in BLOCKS {
+        let (rows, cols) = (16, 256);
+        // Every code bit set, every other code bit set, none: under scales of about 1.
+        for fill in [0xff_u8, 0x00, 0x80, 0x7f, 0x55] {
+            let mut bytes = weights(dtype, rows, cols);
+            for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+                let codes = match dtype {
+                    DType::Q4_0 | DType::IQ4_NL | DType::Q8_0 | DType::Q5_0 => 2..block.len(),
+                    DType::Q4_1 | DType::Q5_1 => 4..block.len(),
+                    DType::Q2_K => 16..80,
+                    DType::Q3_K => 0..96,
+                    DType::Q4_K | DType::Q5_K => 16..block.len(),
+                    DType::Q6_K => 0..192,
+                    DType::IQ4_XS => 8..block.len(),
+                    _ => 1..block.len(),
+                };
+                block[codes].fill(fill);
+            }
+            let mut wide = vec![0.0; rows * cols];
+            dequantize(dtype, &bytes, &mut wide).unwrap();
+            for sign in [1.0, -1.0] {
+                let x = vec![sign; cols];
+                let expected = reference(&rounded(&x), &wide, cols);
+                for machine in machines() {
+                    let mut out = vec![f32::NAN; rows];
+                    build(machine, Arithmetic::Int8, rows, cols, dtype, &bytes).matmul(&x, &mut out);
+                    assert_close(&format!("{dtype} {fill:#x} {machine}"), &out, &expected, CLOSE);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bf16_arithmetic_agrees_with_rounded_weights_and_activations() {
+    let bf16 = |x: f32| crate::quant::bf16_to_f32(crate::quant::f32_to_bf16(x));
+    for dtype in [DType::BF16, DType::F16] {
+        for (rows, cols) in shapes(dtype) {
+            let bytes = weights(dtype, rows, cols);
+            let mut wide = vec![0.0; rows * cols];
+            dequantize(dtype, &bytes, &mut wide).unwrap();
+            wide.iter_mut().for_each(|w| *w = bf16(*w));
+            for m in [1, 2, 9] {
+                let x = noise(m as u64, m * cols);
+                let expected = reference(&x.iter().map(|&x| f64::from(bf16(x))).collect::<Vec<_>>(), &wide, cols);
+                for machine in machines() {
+                    let matrix = build(machine, Arithmetic::Bf16, rows, cols, dtype, &bytes);
+                    let mut out = vec![f32::NAN; m * rows];
+                    matrix.matmul(&x, &mut out);
+                    assert_close(&format!("{dtype} as bf16, {machine}"), &out, &expected, CLOSE);
+                    let mut back = vec![f32::NAN; rows * cols];
+                    matrix.read_rows(0, &mut back);
+                    assert_eq!(back, wide, "{dtype} {machine}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_the_other_rows_or_the_threads() {
+    let m = 205;
+    for dtype in BLOCKS.into_iter().chain([DType::F32, DType::F16, DType::BF16]) {
+        let (rows, cols) = (52, 512);
+        let bytes = weights(dtype, rows, cols);
+        let x = noise(7, m * cols);
+        for machine in machines() {
+            for arithmetic in [Arithmetic::Float, Arithmetic::Bf16, Arithmetic::Int8] {
+                let fits = match arithmetic {
+                    Arithmetic::Float => true,
+                    Arithmetic::Bf16 => matches!(dtype, DType::F16 | DType::BF16),
+                    Arithmetic::Int8 => dtype.is_quantized(),
+                };
+                if !fits {
+                    continue;
+                }
+                let matrix = build(machine, arithmetic, rows, cols, dtype, &bytes);
+                let mut all = vec![f32::NAN; m * rows];
+                matrix.matmul(&x, &mut all);
+                for count in [1, 2, 3, 5, 6, 11] {
+                    for first in [0, 3, 101, m - count] {
+                        let mut some = vec![f32::NAN; count * rows];
+                        crate::parallel(1, |_| {});
+                        matrix.matmul(&x[first * cols..(first + count) * cols], &mut some);
+                        let expected = &all[first * rows..(first + count) * rows];
+                        assert_eq!(some, expected, "{dtype} {machine} {arithmetic:?}: rows {first}.. of {count}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_read_back_as_the_dequantiser_has_them() {
+    for dtype in BLOCKS.into_iter().chain(FLOATS) {
+        for (rows, cols) in shapes(dtype) {
+            let bytes = weights(dtype, rows, cols);
+            let mut wide = vec![f32::NAN; rows * cols];
+            dequantize(dtype, &bytes, &mut wide).unwrap();
+            for machine in machines() {
+                let matrix = build(machine, Arithmetic::Float, rows, cols, dtype, &bytes);
+                for (start, count) in [(0, rows), (rows - 1, 1), (rows / 2, rows - rows / 2), (0, 0)] {
+                    let mut out = vec![f32::NAN; count * cols];
+                    matrix.read_rows(start, &mut out);
+                    let expected = &wide[start * cols..(start + count) * cols];
+                    let same = out.iter().zip(expected).all(|(out, expected)| out.to_bits() == expected.to_bits());
+                    assert!(same, "{dtype} {machine}: rows {start}.. of {count}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn non_finite_activations_and_weights_show() {
+    for dtype in BLOCKS.into_iter().chain([DType::F32, DType::F16, DType::BF16]) {
+        let (rows, cols) = (20, 512);
+        let bytes = weights(dtype, rows, cols);
+        for machine in machines() {
+            let matrix = build(machine, Arithmetic::of(machine, dtype, Compute::Native), rows, cols, dtype, &bytes);
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut x = noise(3, 5 * cols);
+                x[2 * cols + 77] = bad;
+                let mut out = vec![0.0; 5 * rows];
+                matrix.matmul(&x, &mut out);
+                for (row, out) in out.chunks(rows).enumerate() {
+                    // A weight of 0 times infinity is NaN, so that no output of the row can look sane.
+                    assert!(out.iter().all(|y| y.is_finite() == (row != 2)), "{dtype} {machine} {bad}: row {row}");
+                }
+            }
+        }
+        if dtype != DType::MXFP4 {
+            let mut w = noise(4, rows * cols);
+            w[3 * cols + 300] = f32::NAN;
+            let mut bytes = vec![0; bytes.len()];
+            quantize(dtype, &w, &mut bytes).unwrap();
+            for machine in machines() {
+                let matrix = build(machine, Arithmetic::of(machine, dtype, Compute::Native), rows, cols, dtype, &bytes);
+                let mut out = vec![0.0; rows];
+                matrix.matmul(&noise(5, cols), &mut out);
+                assert!((0..rows).all(|row| out[row].is_finite() == (row != 3)), "{dtype} {machine}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tiny_and_huge_activations_keep_their_meaning() {
+    let (rows, cols) = (16, 64);
+    let bytes = weights(DType::Q8_0, rows, cols);
+    for machine in machines() {
+        let matrix = build(machine, Arithmetic::Int8, rows, cols, DType::Q8_0, &bytes);
+        for (size, finite) in [(0.0, true), (1e-40, true), (1e-36, true), (1e30, true)] {
+            let x: Vec<f32> = noise(9, cols).iter().map(|x| x * size).collect();
+            let mut out = vec![f32::NAN; rows];
+            matrix.matmul(&x, &mut out);
+            assert_eq!(out.iter().all(|y| y.is_finite()), finite, "{machine} {size}");
+            assert!(size > 0.0 || out.iter().all(|&y| y == 0.0));
+        }
+    }
+}
+
+#[test]
+fn a_matrix_may_be_pushed_in_any_pieces_and_no_others() {
+    for dtype in [DType::Q4_K, DType::Q8_0, DType::F16, DType::F32] {
+        let (rows, cols) = (75, 256);
+        let bytes = weights(dtype, rows, cols);
+        let row = bytes.len() / rows;
+        let whole = build(*crate::machine(), Arithmetic::Float, rows, cols, dtype, &bytes);
+        for piece in [1, 5, 16, 33, 74] {
+            let mut builder = Matrix::builder(rows, cols, dtype, Compute::F32).unwrap();
+            bytes.chunks(piece * row).for_each(|rows| builder.push(rows).unwrap());
+            assert_eq!(builder.push(&bytes[..row]), Err(KernelError::Rows { expected: rows, found: rows + 1 }));
+            assert_eq!(builder.finish().unwrap().panels(), whole.panels(), "{dtype} by {piece}");
+        }
+        let mut builder = Matrix::builder(rows, cols, dtype, Compute::F32).unwrap();
+        assert!(builder.push(&bytes[..row + 1]).is_err());
+        builder.push(&bytes[..17 * row]).unwrap();
+        assert_eq!(builder.finish().unwrap_err(), KernelError::Rows { expected: rows, found: 17 });
+    }
+}
+
+#[test]
+fn impossible_matrices_are_refused_and_empty_ones_work() {
+    let refused = |rows, cols, dtype| Matrix::builder(rows, cols, dtype, Compute::Native).unwrap_err();
+    assert!(matches!(refused(4, 100, DType::Q4_K), KernelError::NotWholeBlocks { elements: 100, .. }));
+    assert!(matches!(refused(usize::MAX, 256, DType::Q4_K), KernelError::TooLarge { .. }));
+    assert!(matches!(refused(1, usize::MAX, DType::F32), KernelError::TooLarge { .. }));
+    assert!(matches!(refused(1 << 40, 1 << 20, DType::F16), KernelError::OutOfMemory { .. }));
+    for (rows, cols) in [(0, 256), (3, 0), (0, 0)] {
+        let matrix = Matrix::builder(rows, cols, DType::F32, Compute::Native).unwrap().finish().unwrap();
+        let mut out = vec![f32::NAN; 2 * rows];
+        matrix.matmul(&vec![1.0; 2 * cols], &mut out[..if cols == 0 { 2 * rows } else { 2 * rows }]);
+        assert!(out.iter().all(|&y| y == 0.0));
+        matrix.read_rows(0, &mut []);
+    }
+    let matrix = Matrix::from_f32(2, 2, &[1.0, 2.0, 3.0, 4.0]);
+    matrix.matmul(&[], &mut []);
+    let mut out = [0.0; 2];
+    matrix.matmul(&[1.0, 10.0], &mut out);
+    assert_eq!(out, [21.0, 43.0]);
+}
+
+#[test]
+fn weights_take_the_bytes_of_their_type() {
+    for dtype in BLOCKS.into_iter().chain(FLOATS) {
+        for compute in [Compute::Native, Compute::F32] {
+            let (rows, cols) = (1000, 512);
+            let bytes = weights(dtype, rows, cols);
+            let mut builder = Matrix::builder(rows, cols, dtype, compute).unwrap();
+            builder.push(&bytes).unwrap();
+            let matrix = builder.finish().unwrap();
+            let ratio = matrix.bytes() as f64 / bytes.len() as f64;
+            assert!((0.98..1.02).contains(&ratio), "{dtype}: {ratio}");
+            assert_eq!((matrix.rows(), matrix.cols()), (rows, cols));
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! Activation functions and their derivatives.
 
-use crate::arch::{Arch, Portable};
+use crate::arch::{Arch, Portable, for_each_arch};
+use crate::chunks::{CHUNK, parallel_chunks};
+use crate::isa::{Isa, machine};
 use crate::vecmath::{exp, fma, normal_cdf, sigmoid, tanh};
 use std::f32::consts::FRAC_2_SQRT_PI;
 
@@ -37,16 +39,23 @@ impl Activation {
 
     /// Applies the function to every element in place.
     pub fn apply_slice(self, values: &mut [f32]) {
-        for x in values {
-            *x = self.value::<Portable>(*x);
-        }
+        self.apply_slice_on(machine().isa, values);
+    }
+
+    /// [`Activation::apply_slice`] on a given instruction set.
+    pub(crate) fn apply_slice_on(self, isa: Isa, values: &mut [f32]) {
+        parallel_chunks(values, CHUNK, |_, chunk| apply_chunk(isa, self, chunk));
     }
 
     /// Multiplies each gradient by the derivative at the input that the forward pass saw: `d[i] *= f'(x[i])`.
     pub fn backward_slice(self, x: &[f32], d: &mut [f32]) {
-        for (d, &x) in d.iter_mut().zip(x) {
-            *d *= self.slope::<Portable>(x);
-        }
+        self.backward_slice_on(machine().isa, x, d);
+    }
+
+    /// [`Activation::backward_slice`] on a given instruction set.
+    pub(crate) fn backward_slice_on(self, isa: Isa, x: &[f32], d: &mut [f32]) {
+        assert_eq!(x.len(), d.len(), "inputs and gradients differ in number");
+        parallel_chunks(d, CHUNK, |start, chunk| backward_chunk(isa, self, &x[start..start + chunk.len()], chunk));
     }
 
     #[inline(always)]
@@ -106,6 +115,44 @@ impl Activation {
     }
 }
 
+for_each_arch! {
+    fn apply_chunk(activation: Activation, values: &mut [f32]) = apply_body
+}
+
+for_each_arch! {
+    fn backward_chunk(activation: Activation, x: &[f32], d: &mut [f32]) = backward_body
+}
+
+/// Runs the statement with `$f` a constant, so that each function gets a loop of its own that vectorises.
+macro_rules! for_each_activation {
+    ($value:expr, $f:ident => $loop:block, $($variant:ident)+) => {
+        match $value {
+            $(Activation::$variant => {
+                const $f: Activation = Activation::$variant;
+                $loop
+            })+
+        }
+    };
+}
+
+#[inline(always)]
+fn apply_body<A: Arch>(_: A, activation: Activation, values: &mut [f32]) {
+    for_each_activation!(activation, F => {
+        for x in values {
+            *x = F.value::<A>(*x);
+        }
+    }, Identity Relu ReluSquared Gelu GeluTanh QuickGelu Silu Tanh Sigmoid);
+}
+
+#[inline(always)]
+fn backward_body<A: Arch>(_: A, activation: Activation, x: &[f32], d: &mut [f32]) {
+    for_each_activation!(activation, F => {
+        for (d, &x) in d.iter_mut().zip(x) {
+            *d *= F.slope::<A>(x);
+        }
+    }, Identity Relu ReluSquared Gelu GeluTanh QuickGelu Silu Tanh Sigmoid);
+}
+
 /// Not `max`, which would turn a NaN into 0.
 #[inline(always)]
 fn relu(x: f32) -> f32 {
@@ -119,4 +166,105 @@ const GELU_CUBIC: f32 = 0.044715;
 #[inline(always)]
 fn gelu_inner<A: Arch>(x: f32) -> f32 {
     GELU_SCALE * fma::<A>(GELU_CUBIC * x * x, x, x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::available;
+    use attend_testkit::golden::assert_same_bits;
+
+    const ALL: [Activation; 9] = {
+        use Activation::*;
+        [Identity, Relu, ReluSquared, Gelu, GeluTanh, QuickGelu, Silu, Tanh, Sigmoid]
+    };
+
+    /// Wider than one task, so that pieces meet.
+    fn inputs() -> Vec<f32> {
+        (0..CHUNK + 5000).map(|i| (i as f32 - 10_000.0) * 2e-3).collect()
+    }
+
+    /// The functions from their definitions, in float64; `erf` from its Taylor series or continued fraction.
+    fn exact(activation: Activation, x: f64) -> f64 {
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        match activation {
+            Activation::Identity => x,
+            Activation::Relu => x.max(0.0),
+            Activation::ReluSquared => x.max(0.0).powi(2),
+            Activation::Gelu => x * crate::vecmath::tests::normal_cdf_f64(x),
+            Activation::GeluTanh => {
+                0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+            }
+            Activation::QuickGelu => x * sigmoid(1.702 * x),
+            Activation::Silu => x * sigmoid(x),
+            Activation::Tanh => x.tanh(),
+            Activation::Sigmoid => sigmoid(x),
+        }
+    }
+
+    #[test]
+    fn values_and_slopes_on_every_instruction_set() {
+        let x = inputs();
+        for activation in ALL {
+            for isa in available() {
+                let mut y = x.clone();
+                activation.apply_slice_on(isa, &mut y);
+                let mut d = vec![1.0; x.len()];
+                activation.backward_slice_on(isa, &x, &mut d);
+                for ((&x, &y), &d) in x.iter().zip(&y).zip(&d) {
+                    let wide = f64::from(x);
+                    let error = (f64::from(y) - exact(activation, wide)).abs();
+                    assert!(
+                        error <= 3e-7 * wide.abs().max(1.0).powi(2),
+                        "{activation:?}({x}) is {y} on {isa}: {error:e}"
+                    );
+                    // Not across the corner of the ReLUs.
+                    if x.abs() > 1e-4 {
+                        let slope = (exact(activation, wide + 1e-5) - exact(activation, wide - 1e-5)) / 2e-5;
+                        let error = (f64::from(d) - slope).abs();
+                        assert!(error <= 1e-6 * wide.abs().max(1.0), "{activation:?}'({x}) is {d} on {isa}: {error:e}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_element_does_not_depend_on_its_neighbours() {
+        let x = inputs();
+        for activation in ALL {
+            for isa in available() {
+                let mut together = x.clone();
+                activation.apply_slice_on(isa, &mut together);
+                let alone: Vec<f32> = x
+                    .iter()
+                    .map(|&x| {
+                        let mut one = [x];
+                        activation.apply_slice_on(isa, &mut one);
+                        one[0]
+                    })
+                    .collect();
+                assert_same_bits(&format!("{activation:?} {isa}"), &together, &alone);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_so_or_has_its_limit() {
+        for activation in ALL {
+            for isa in available() {
+                let mut y = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -1e30];
+                activation.apply_slice_on(isa, &mut y);
+                assert!(y[0].is_nan(), "{activation:?} hides a NaN on {isa}");
+                let top =
+                    if matches!(activation, Activation::Tanh | Activation::Sigmoid) { 1.0 } else { f32::INFINITY };
+                assert_eq!(y[1], top, "{activation:?} {isa}");
+                assert!(
+                    y[4].is_finite() || activation == Activation::ReluSquared,
+                    "{activation:?}(-1e30) is {} on {isa}",
+                    y[4]
+                );
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod activation;
 mod arch;
 mod attention;
+mod chunks;
 mod dtype;
 mod error;
 mod gemm;

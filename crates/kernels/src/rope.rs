@@ -1,5 +1,9 @@
 //! Rotary position embedding (Su et al. 2021): pairs of elements of a head turn by an angle that grows with position.
 
+use crate::arch::{Arch, for_each_arch};
+use crate::chunks::{parallel_chunks, row_chunk};
+use crate::isa::machine;
+
 /// Which elements of a head turn together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -34,12 +38,27 @@ pub fn rotate_back(x: &mut [f32], heads: usize, rope: &RopeRows) {
 }
 
 fn turn(x: &mut [f32], heads: usize, rope: &RopeRows, sign: f32) {
-    let half = rope.rotary_dim / 2;
-    if half == 0 || heads == 0 {
+    let (width, half) = (heads * rope.head_dim, rope.rotary_dim / 2);
+    if half == 0 || width == 0 {
         return;
     }
+    let isa = machine().isa;
+    parallel_chunks(x, row_chunk(width), |start, rows| {
+        let angles = start / width * half..(start + rows.len()) / width * half;
+        let part = RopeRows { cos: &rope.cos[angles.clone()], sin: &rope.sin[angles], ..*rope };
+        turn_rows(isa, rows, width, &part, sign);
+    });
+}
+
+for_each_arch! {
+    fn turn_rows(x: &mut [f32], width: usize, rope: &RopeRows, sign: f32) = turn_body
+}
+
+#[inline(always)]
+fn turn_body<A: Arch>(_: A, x: &mut [f32], width: usize, rope: &RopeRows, sign: f32) {
+    let half = rope.rotary_dim / 2;
     let tables = rope.cos.chunks_exact(half).zip(rope.sin.chunks_exact(half));
-    for (row, (cos, sin)) in x.chunks_exact_mut(heads * rope.head_dim).zip(tables) {
+    for (row, (cos, sin)) in x.chunks_exact_mut(width).zip(tables) {
         for head in row.chunks_exact_mut(rope.head_dim) {
             let rotated = &mut head[..2 * half];
             match rope.pairing {
@@ -50,7 +69,7 @@ fn turn(x: &mut [f32], heads: usize, rope: &RopeRows, sign: f32) {
                     }
                 }
                 Pairing::Interleaved => {
-                    for (pair, (&cos, &sin)) in rotated.chunks_exact_mut(2).zip(cos.iter().zip(sin)) {
+                    for (pair, (&cos, &sin)) in rotated.as_chunks_mut::<2>().0.iter_mut().zip(cos.iter().zip(sin)) {
                         (pair[0], pair[1]) = turned(pair[0], pair[1], cos, sin * sign);
                     }
                 }

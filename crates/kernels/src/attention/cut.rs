@@ -326,18 +326,16 @@ fn mix_rows<A: Arch, const R: usize, const V: usize>(
     let ranges: [Range<usize>; R] = std::array::from_fn(|r| scratch.allowed(inputs, row + r, cut));
     let start = ranges.iter().map(|range| range.start).max().unwrap_or(0);
     let end = ranges.iter().map(|range| range.end).min().unwrap_or(0);
-    if start >= end {
-        for (r, range) in ranges.into_iter().enumerate() {
-            mix::<A, 1, 8>(scratch, row + r, range);
+    // Without a common part, all keys of a row count as those before it.
+    let (start, end) = if start < end { (start, end) } else { (CUT, CUT) };
+    for after in [false, true] {
+        for (r, range) in ranges.iter().enumerate() {
+            let alone = if after { end.max(range.start)..range.end } else { range.start..range.end.min(start) };
+            mix::<A, 1, 8>(scratch, row + r, alone);
         }
-        return R;
-    }
-    for (r, range) in ranges.iter().enumerate() {
-        mix::<A, 1, 8>(scratch, row + r, range.start..start);
-    }
-    mix::<A, R, V>(scratch, row, start..end);
-    for (r, range) in ranges.into_iter().enumerate() {
-        mix::<A, 1, 8>(scratch, row + r, end..range.end);
+        if !after {
+            mix::<A, R, V>(scratch, row, start..end);
+        }
     }
     R
 }

@@ -69,7 +69,7 @@ def check(path):
     folder = Path(path)
     case = json.loads((folder / "case.json").read_text())
     stored = load_file(folder / "expected.safetensors")
-    subject = Subject(case.get("model", folder), case.get("attn_implementation"), float64=True)
+    subject = Subject(folder / case.get("model", ""), case.get("attn_implementation"), float64=True)
     made = recompute(case, stored, subject)
     errors = {name: error(name, made[name], want, case["tolerance"]) for name, want in stored.items() if name in made}
     noise = noise_of(subject, stored)

@@ -154,8 +154,7 @@ fn scales_caps_and_wirings() {
     assert_eq!(layer(&described("falcon-mqa"), 0).attention.kv_heads, 1);
     assert_eq!(layer(&described("falcon-new-decoder"), 0).wiring, Wiring::Parallel { shared_norm: false });
     let phi3 = described("phi3-longrope-long");
-    let RopeScaling::Long { short, long, original: 16, attention_factor } = &rope(&phi3, 0).scaling
-    else {
+    let RopeScaling::Long { short, long, original: 16, attention_factor } = &rope(&phi3, 0).scaling else {
         panic!("not LongRoPE")
     };
     assert_eq!((short.len(), long.len()), (4, 4));

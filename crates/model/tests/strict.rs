@@ -24,7 +24,7 @@ fn both_spellings_of_a_scaling_mean_the_same() {
     let old = tiny.clone().with("rope_scaling", json!({"type": "linear", "factor": 2.0}));
     let new = tiny.clone().with("rope_scaling", json!({"rope_type": "linear", "factor": 2.0}));
     let nested = tiny.without("rope_theta").without("rope_scaling");
-    let nested = nested.with("rope_parameters", json!({"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}));
+    let nested = nested.with("rope_parameters", json!({"rope_type": "linear", "factor": 2.0, "rope_theta": 500000.0}));
     assert_eq!(rope(&old), rope(&new));
     assert_eq!(rope(&old), rope(&nested));
     assert_eq!(rope(&old).0.scaling, RopeScaling::Linear { factor: 2.0 });

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::reader::Reader;
+use attend_format::Config;
 use attend_nn::spec::{Pairing, Rope, RopeScaling};
 
 /// What an architecture assumes where the configuration is silent.
@@ -176,15 +177,11 @@ fn from_tensors(c: &Reader, dim: usize, scaling: RopeScaling) -> Result<RopeScal
         return Ok(scaling);
     }
     if c.has_tensor(SHORT) && c.has_tensor(LONG) {
-        let settings = c.object("rope_scaling")?;
-        let original = c.count_opt(&["original_max_position_embeddings"])?;
-        let nested = settings.as_ref().map(|settings| c.nested(settings));
-        let inner = nested.as_ref().map(|n| n.count_opt(&["original_max_position_embeddings"])).transpose()?.flatten();
-        let original = match inner.or(original) {
-            Some(original) => original,
-            None => c.count(&["max_position_embeddings"])?,
-        };
-        return longrope(c, nested.as_ref().unwrap_or(c), dim, original);
+        // Converters write the tensors and their two numbers, and no name for the scheme.
+        let settings = divisors_settings(c)?;
+        let original = c.nested(&settings).count_opt(&["original_max_position_embeddings"])?;
+        let original = original.map_or_else(|| c.count(&["max_position_embeddings"]), Ok)?;
+        return longrope(c, &c.nested(&settings), dim, original);
     }
     let Some(divisors) = small_vector(c, DIVISORS)? else { return Ok(scaling) };
     if divisors.len() != dim / 2 || divisors.iter().any(|x| *x <= 0.0) {
@@ -192,6 +189,22 @@ fn from_tensors(c: &Reader, dim: usize, scaling: RopeScaling) -> Result<RopeScal
         return Err(c.wrong(DIVISORS, problem));
     }
     Ok(RopeScaling::Divisors { divisors })
+}
+
+/// The numbers beside the tensors of divisors, as `rope_scaling` would hold them.
+fn divisors_settings(c: &Reader) -> Result<Config, Error> {
+    let mut settings = serde_json::Map::new();
+    if let Some(metadata) = c.checkpoint.gguf() {
+        let architecture = metadata.architecture()?;
+        let key = |name: &str| format!("{architecture}.rope.scaling.{name}");
+        if let Some(original) = metadata.u64(&key("original_context_length"))? {
+            settings.insert("original_max_position_embeddings".into(), original.into());
+        }
+        if let Some(factor) = metadata.f64(&key("attn_factor"))? {
+            settings.insert("attention_factor".into(), factor.into());
+        }
+    }
+    Ok(Config::from_map(c.config().file(), settings))
 }
 
 /// A short f32 vector of the file, or `None` where the file has none of that name.

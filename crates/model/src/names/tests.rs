@@ -1,0 +1,109 @@
+//! Tables are parsed, checked against the names that exist, and looked up.
+
+use super::{Leftover, Table, Verb, generalise};
+use crate::architectures::architectures;
+use attend_format::Kind;
+use attend_nn::spec::{self, *};
+
+/// Stacks with everything that has a name.
+fn stack(gated: bool, table: spec::Table) -> Stack {
+    let norm = Norm::Layer { eps: 1e-5, bias: true };
+    let attention = Attention {
+        heads: 2,
+        kv_heads: 2,
+        key_dim: 4,
+        value_dim: 4,
+        qkv_bias: QkvBias::all(true),
+        out_bias: true,
+        position: Position::StackBias,
+        mask: Mask::Causal,
+        qk_norm: Some(QkNorm { norm, scope: QkNormScope::Head }),
+        scale: 1.0,
+        clip_qkv: None,
+        soft_cap: None,
+        sinks: false,
+    };
+    let ffn = match gated {
+        true => Ffn::Gated { hidden: 8, activation: Activation::Silu, bias: true },
+        false => Ffn::Mlp { hidden: 8, activation: Activation::Silu, bias: true },
+    };
+    let cross = (table == spec::Table::Encoder).then(|| attention.clone());
+    let layer = Layer { wiring: Wiring::Sandwich, norm, attention, cross, ffn, branch_scale: 1.0, weights: 0 };
+    let positions = AbsolutePositions::Learned { rows: 3, offset: 0 };
+    let embed = Embed { vocab: 5, width: 8, table, scale: 1.0, positions, token_types: Some(2), norm: Some(norm) };
+    let relative_bias = Some(RelativeBias { buckets: 4, max_distance: 8, bidirectional: true, heads: 2 });
+    Stack { width: 8, embed, layers: vec![layer], relative_bias, final_norm: Some(norm) }
+}
+
+fn specs() -> Vec<ModelSpec> {
+    let norm = Norm::Layer { eps: 1e-5, bias: true };
+    let transform = Some(Transform { activation: Activation::Gelu, norm });
+    let lm = Head::Lm(LmHead { vocab: 5, tied: false, bias: true, transform, scale: 1.0, soft_cap: None });
+    let last = Head::Sequence { labels: 2, source: SequenceSource::Last, bias: false };
+    let heads = [Head::None, lm, last, Head::Token { labels: 2, bias: true }, Head::Span { bias: true }];
+    let mut specs = Vec::new();
+    for head in heads {
+        for gated in [true, false] {
+            let pooler = Some(Pooler { activation: Activation::Tanh });
+            let (encoder, decoder) = (stack(gated, spec::Table::Own), stack(gated, spec::Table::Encoder));
+            let bodies = [Body::Decoder(encoder.clone()), Body::EncoderDecoder { encoder, decoder }];
+            specs.extend(bodies.map(|body| ModelSpec { body, pooler, head: head.clone(), context: None }));
+        }
+    }
+    specs
+}
+
+#[test]
+fn every_table_parses_and_names_only_what_is_ours() {
+    let specs = specs();
+    let ours: std::collections::HashSet<String> =
+        specs.iter().flat_map(|spec| spec.tensors()).map(|tensor| generalise(&tensor.name).0).collect();
+    let known = |pattern: &str| match pattern.strip_suffix('*') {
+        Some(stem) => ours.contains(&format!("{stem}weight")) && ours.contains(&format!("{stem}bias")),
+        None => ours.contains(pattern),
+    };
+    for architecture in architectures() {
+        for spec in &specs {
+            for kind in [Kind::HuggingFace, Kind::Gguf] {
+                let table = architecture.table(spec, kind).unwrap();
+                assert_eq!(table.lines.is_empty(), kind == Kind::Gguf && (architecture.names)(spec).gguf.is_empty());
+                for name in table.lines.keys() {
+                    assert!(known(name), "{} {kind:?}: `{name}`", architecture.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_line_that_makes_no_sense_is_refused() {
+    for line in ["a.b", "a = ", "a = b | fold", "a = b c", "prefix x", "a.weight : b.weight"] {
+        assert!(Table::parse(&[line]).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn names_lead_to_every_spelling_in_order() {
+    let text = "prefix m. =\nsuffix .weight = .gamma\nlayers.{i}.a.* = m.h.{i}.x.* or m.h.{i}.y.* | transpose\n";
+    let table = Table::parse(&[text]).unwrap();
+    let origin = table.origin("layers.12.a.weight").unwrap();
+    let names = ["x.weight", "y.weight"]
+        .map(|end| [format!("m.h.12.{end}"), format!("h.12.{end}"), format!("m.h.12.{end}"), format!("h.12.{end}")]);
+    assert_eq!(origin.theirs.len(), 8);
+    assert_eq!((&origin.theirs[0], &origin.theirs[1]), (&names[0][0], &names[0][1]));
+    assert_eq!(origin.theirs[2], "m.h.12.x.gamma");
+    assert_eq!(origin.theirs[4], names[1][0]);
+    assert_eq!(origin.verbs, [Verb::Transpose]);
+    assert_eq!(table.origin("layers.1.a.gain"), None);
+    assert_eq!(table.origin("layers.1.b.weight"), None);
+}
+
+#[test]
+fn later_texts_outrank_earlier_ones_and_leftovers_are_sorted() {
+    let table = Table::parse(&["a.* = x.*\ndrop h.{i}.bias\n", "a.* = y.*\nunused v.**\nprefix h. = g.\n"]).unwrap();
+    assert_eq!(table.origin("a.bias").unwrap().theirs, ["y.bias"]);
+    assert_eq!(table.leftover("h.3.bias"), Leftover::Buffer);
+    assert_eq!(table.leftover("g.3.bias"), Leftover::Buffer);
+    assert_eq!(table.leftover("v.3.w.0"), Leftover::Unused);
+    assert_eq!(table.leftover("h.3.weight"), Leftover::Unknown);
+}

@@ -128,6 +128,13 @@ impl AddedTokens {
         Ok(added)
     }
 
+    /// Sets what the decoder sees for each token.
+    pub fn spell(&mut self, spelling: impl Fn(&str) -> String) {
+        for entry in self.by_id.values_mut() {
+            entry.spelling = spelling(&entry.token.content);
+        }
+    }
+
     pub fn id(&self, content: &str) -> Option<u32> {
         self.by_content.get(content).copied()
     }

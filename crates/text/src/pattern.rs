@@ -140,7 +140,11 @@ fn possessive(source: &str) -> bool {
     while let Some(c) = chars.next() {
         match c {
             '\\' => {
-                chars.next();
+                // The braces of `\p{L}` are no repetition.
+                let named = matches!(chars.next(), Some('p' | 'P' | 'x' | 'u')) && chars.as_str().starts_with('{');
+                if named {
+                    chars.find(|c| *c == '}');
+                }
                 previous = ' ';
                 continue;
             }

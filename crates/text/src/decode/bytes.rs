@@ -63,6 +63,11 @@ impl Assembler {
         self.pending.drain(..from);
     }
 
+    /// Whether a character is unfinished.
+    pub fn is_open(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// The end of the stream: an unfinished character becomes one U+FFFD.
     pub fn finish(&mut self, text: &mut String) {
         text.push_str(&String::from_utf8_lossy(&self.pending));

@@ -8,7 +8,7 @@ mod bytes;
 mod steps;
 mod stream;
 
-pub(crate) use bytes::byte_of;
+pub(crate) use bytes::BYTE_CHARS;
 pub(crate) use steps::Step;
 pub use stream::DecodeStream;
 
@@ -23,10 +23,6 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    pub fn byte_level() -> Decoder {
-        Decoder { steps: vec![Step::ByteLevel] }
-    }
-
     /// SentencePiece: `▁` is a space, byte pieces are bytes, and `strip` spaces go at the start of the text.
     pub fn sentencepiece(strip: usize) -> Decoder {
         let replace = Step::Replace { pattern: crate::pattern::Pattern::literal("▁"), content: " ".into() };

@@ -5,16 +5,22 @@ use super::bytes::Assembler;
 use super::steps::State;
 use crate::Tokenizer;
 
+/// Most bytes held back: many times what one token holds, so that a stream of broken characters still flows.
+const MAX_HELD: usize = 256;
+
 /// An incremental decoder: the texts it hands out, put together, are what [`Tokenizer::decode`] gives for the same ids.
 ///
-/// It never splits a character. It holds back an unfinished character, and, only where the tokenizer's own rules look
-/// ahead (a suffix that the last token loses), the token that they look at.
-#[derive(Debug)]
+/// It never splits a character: while the newest token ends inside one, or in U+FFFD, which may be the same, it is held
+/// back, up to [`MAX_HELD`] bytes. Where the tokenizer's own rules look ahead (a suffix that the last token loses), the
+/// token that they look at is held back too.
+#[derive(Debug, Clone)]
 pub struct DecodeStream<'t> {
     tokenizer: &'t Tokenizer,
     skip_special: bool,
     states: Vec<State>,
     assembler: Assembler,
+    /// Complete characters that wait for the end of the token's last one.
+    held: String,
     /// Whether a token has come, for tokenizers without a decoder, which join tokens with spaces.
     started: bool,
 }
@@ -22,19 +28,31 @@ pub struct DecodeStream<'t> {
 impl<'t> DecodeStream<'t> {
     pub(crate) fn new(tokenizer: &'t Tokenizer, skip_special: bool) -> DecodeStream<'t> {
         let states = vec![State::default(); tokenizer.decoder().steps.len()];
-        DecodeStream { tokenizer, skip_special, states, assembler: Assembler::default(), started: false }
+        DecodeStream {
+            tokenizer,
+            skip_special,
+            states,
+            assembler: Assembler::default(),
+            held: String::new(),
+            started: false,
+        }
     }
 
     /// Takes one id; gives the text that it completes, if any. Ids outside the vocabulary give nothing.
     pub fn push(&mut self, id: u32) -> Option<String> {
-        let mut text = String::new();
+        let mut text = std::mem::take(&mut self.held);
         self.feed(id, &mut text);
+        let open = self.assembler.is_open() || text.ends_with('\u{FFFD}');
+        if open && text.len() <= MAX_HELD {
+            self.held = text;
+            return None;
+        }
         (!text.is_empty()).then_some(text)
     }
 
     /// The end: what was held back. An unfinished character becomes one U+FFFD.
     pub fn finish(&mut self) -> Option<String> {
-        let mut text = String::new();
+        let mut text = std::mem::take(&mut self.held);
         self.flush(&mut text);
         (!text.is_empty()).then_some(text)
     }

@@ -5,7 +5,7 @@ mod scored;
 mod unigram;
 mod wordpiece;
 
-pub(crate) use bpe::{Bpe, BpeOptions, Merges};
+pub(crate) use bpe::{Bpe, BpeOptions, MAX_MERGES, Merges};
 pub(crate) use scored::Scored;
 pub(crate) use unigram::Unigram;
 pub(crate) use wordpiece::{WordLevel, WordPiece};

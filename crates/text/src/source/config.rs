@@ -7,6 +7,7 @@ use crate::tokenizer::Roles;
 use crate::vocabulary::Vocabulary;
 use attend_format::json::{self, Limits};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The files that exist, as JSON.
@@ -22,7 +23,7 @@ pub(crate) struct SideFiles {
 
 /// Tokens that end the turn of a chat, by their usual spelling: where one of these is a special token, generation
 /// ends with it even if the file names only the end of the whole sequence.
-const TURN_ENDS: [&str; 11] = [
+const TURN_ENDS: [&str; 18] = [
     "<|im_end|>",
     "<|eot_id|>",
     "<|end|>",
@@ -34,6 +35,13 @@ const TURN_ENDS: [&str; 11] = [
     "<turn|>",
     "[|endofturn|]",
     "<|eot|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<｜end▁of▁sentence｜>",
 ];
 
 impl SideFiles {
@@ -183,11 +191,19 @@ impl SideFiles {
         roles.ends.extend(roles.eos);
         roles.ends.extend(configured("eos_token_id"));
         roles.ends.extend(TURN_ENDS.iter().filter_map(|token| added.id(token)).filter(|id| added.is_special(*id)));
+        without_separators(&mut roles.ends, |token| added.id(token));
         roles
     }
 }
 
-/// The turn ends among given tokens, for files that name no more than the end of the sequence.
+/// Whether a token's spelling says that it ends a turn.
 pub(crate) fn is_turn_end(token: &str) -> bool {
     TURN_ENDS.contains(&token)
+}
+
+/// In the format with `<|return|>` and `<|call|>`, `<|end|>` only separates messages of one answer.
+pub(crate) fn without_separators(ends: &mut BTreeSet<u32>, find: impl Fn(&str) -> Option<u32>) {
+    if let (Some(_), Some(_), Some(end)) = (find("<|return|>"), find("<|call|>"), find("<|end|>")) {
+        ends.remove(&end);
+    }
 }

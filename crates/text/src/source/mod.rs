@@ -1,6 +1,8 @@
 //! Reading tokenizers: every kind of file is turned into the same parts.
 
 pub(crate) mod config;
+mod gguf;
+mod gguf_pre;
 mod tokenizer_json;
 
 use crate::error::Error;
@@ -32,6 +34,6 @@ impl Tokenizer {
 
     /// The tokenizer in the metadata of a GGUF file.
     pub fn from_gguf(metadata: &attend_format::gguf::Metadata) -> Result<Tokenizer, Error> {
-        Err(Error::NoTokenizer { path: metadata.file().to_path_buf() })
+        gguf::open(metadata)
     }
 }

@@ -6,7 +6,7 @@ use super::config::SideFiles;
 use crate::added::{AddedToken, AddedTokens};
 use crate::decode::Decoder;
 use crate::error::{Error, Fault};
-use crate::model::{Bpe, BpeOptions, Merges, Model, Unigram, WordLevel, WordPiece};
+use crate::model::{Bpe, BpeOptions, MAX_MERGES, Merges, Model, Unigram, WordLevel, WordPiece};
 use crate::normalize::Normalizer;
 use crate::post::Post;
 use crate::pretokenize::PreTokenizer;
@@ -21,8 +21,6 @@ use std::path::Path;
 
 /// Largest file accepted, in bytes. The largest known ones have about 35 MB.
 const MAX_BYTES: u64 = 256 << 20;
-/// Most merges accepted.
-const MAX_MERGES: usize = 1 << 22;
 
 #[derive(Deserialize)]
 struct File {

@@ -1,6 +1,6 @@
 //! The environment in which a template runs.
 
-use super::{Render, json, python};
+use super::{Render, json, python, syntax};
 use crate::error::{Error, shorten};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -49,8 +49,8 @@ pub(super) fn render(source: &str, context: serde_json::Value, request: &Render)
     });
     let now = request.now;
     environment.add_function("strftime_now", move |format: String| strftime(now, &format));
-    let source = without_generation_tags(source);
-    let template = environment.template_from_named_str("chat_template", &source).map_err(problem)?;
+    let rewritten = syntax::rewrite(source);
+    let template = environment.template_from_named_str("chat_template", &rewritten).map_err(problem)?;
     let mut out = Bounded(Vec::new());
     match template.render_captured_to(Serde(context), &mut out) {
         Ok(_) => Ok(String::from_utf8_lossy(&out.0).into_owned()),
@@ -98,28 +98,6 @@ fn strftime(now: Option<SystemTime>, format: &str) -> Result<String, JinjaError>
     }
     write!(text, "{}", time.strftime(format)).map_err(|_| fail(&"unknown directive"))?;
     Ok(text)
-}
-
-/// `{% generation %}` marks what the assistant said, for training; here it changes nothing, but its white-space control
-/// does, so it becomes a condition that always holds.
-fn without_generation_tags(source: &str) -> String {
-    let mut result = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let (before, tag) = rest.split_at(at);
-        result.push_str(before);
-        let end = tag.find("%}").map_or(tag.len(), |end| end + 2);
-        let (tag, behind) = tag.split_at(end);
-        let word = tag.trim_start_matches("{%").trim_end_matches("%}");
-        let word = word.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
-        match word {
-            "generation" => result.push_str(&tag.replacen("generation", "if true", 1)),
-            "endgeneration" => result.push_str(&tag.replacen("endgeneration", "endif", 1)),
-            _ => result.push_str(tag),
-        }
-        rest = behind;
-    }
-    result + rest
 }
 
 fn describe(error: &JinjaError, source: &str) -> String {

@@ -8,6 +8,7 @@ mod json;
 mod marks;
 mod python;
 mod source;
+mod syntax;
 
 pub use marks::Rendered;
 

@@ -85,7 +85,10 @@ pub(crate) fn check(file: &Path, text: &str, values: usize) -> Result<Option<Str
             Some(b']' | b'}') => depth = depth.saturating_sub(1),
             Some(b',') => count += 1,
             _ => {
-                let word = ["NaN", "Infinity"].into_iter().find(|word| found.starts_with(word));
+                // As a key it is left alone, for the parser to refuse.
+                let is_value =
+                    |word: &&str| found.strip_prefix(*word).is_some_and(|after| !after.trim_start().starts_with(':'));
+                let word = ["NaN", "Infinity"].into_iter().find(is_value);
                 if let Some(word) = word {
                     skip = word.len();
                     let before = text.get(copied..here).unwrap_or_default();

@@ -1,0 +1,81 @@
+//! Model cases with two stacks.
+
+use super::case::{ModelCase, Row};
+use super::compare::Comparison;
+use super::model::Side;
+use super::record::{self, Watch};
+use anyhow::Result;
+use attend_kernels::DType;
+use attend_model::Loaded;
+use attend_nn::spec::StackKind;
+use attend_nn::{AttentionKind, Batch, Encoded, KvTypes, Nobody, RunOptions, Sequence};
+
+/// The decoder's teacher-forced rows.
+pub fn decoder_rows(case: &ModelCase) -> Result<Vec<Row>> {
+    case.rows("right.decoder_input_ids", "right.decoder_mask")
+}
+
+/// The decoder's rows as a batch over the encoder's hidden states.
+pub fn decoder_batch<'a>(rows: &'a [Row], hidden: &'a [f32], lengths: Vec<usize>) -> Batch<'a> {
+    let sequences = rows.iter().map(|row| Sequence::new(&row.ids)).collect();
+    Batch { sequences, encoded: Some(Encoded { hidden, lengths }) }
+}
+
+/// Everything watched: both stacks without caches.
+pub fn check_watched(case: &ModelCase, loaded: &Loaded) -> Result<Comparison> {
+    let options = RunOptions { attention: AttentionKind::Textbook };
+    let mut comparison = Comparison::default();
+    let side = Side::read(case, "right")?;
+    let mut recorder = record::recorder();
+    let hidden = loaded.model.forward(StackKind::Encoder, &mut side.batch(), &options, &mut recorder)?;
+    let encoder = Watch {
+        site: Some(StackKind::Encoder),
+        states: "right.encoder_hidden_states",
+        attentions: "right.encoder_attentions",
+        cross: None,
+    };
+    record::compare_stack(case, &encoder, &side.rows, &recorder, &mut comparison)?;
+    compare_encoded(case, &side.rows, &hidden, &mut comparison)?;
+    let rows = decoder_rows(case)?;
+    let mut batch = decoder_batch(&rows, &hidden, side.lengths());
+    let decoded = loaded.model.forward(StackKind::Decoder, &mut batch, &options, &mut recorder)?;
+    let decoder = Watch {
+        site: Some(StackKind::Decoder),
+        states: "right.decoder_hidden_states",
+        attentions: "right.decoder_attentions",
+        cross: Some(("right.cross_attentions", side.rows)),
+    };
+    record::compare_stack(case, &decoder, &rows, &recorder, &mut comparison)?;
+    let logits = loaded.model.logits(&decoded, &mut recorder)?;
+    record::compare_rows(case, "right.logits", &rows, &logits, &mut comparison)?;
+    Ok(comparison)
+}
+
+/// As users get it: flash attention, the source's keys and values kept once, the decoder fed through its cache.
+pub fn check_unobserved(case: &ModelCase, loaded: &Loaded) -> Result<Comparison> {
+    let options = RunOptions { attention: AttentionKind::Flash };
+    let types = KvTypes::both(DType::F32);
+    let mut comparison = Comparison::default();
+    let side = Side::read(case, "right")?;
+    let hidden = loaded.model.forward(StackKind::Encoder, &mut side.batch(), &options, &mut Nobody)?;
+    compare_encoded(case, &side.rows, &hidden, &mut comparison)?;
+    let mut decoded = Vec::new();
+    let rows = decoder_rows(case)?;
+    for (source, target) in side.rows.iter().zip(&rows) {
+        let memory = loaded.model.encode(&source.ids, types, &options)?;
+        let mut cache = loaded.model.cache(types)?;
+        let sequence = Sequence { memory: Some(&memory), ..Sequence::cached(&target.ids, &mut cache) };
+        let mut batch = Batch::one(sequence);
+        decoded.extend(loaded.model.forward(StackKind::Decoder, &mut batch, &options, &mut Nobody)?);
+    }
+    let logits = loaded.model.logits(&decoded, &mut Nobody)?;
+    record::compare_rows(case, "right.logits", &rows, &logits, &mut comparison)?;
+    Ok(comparison)
+}
+
+fn compare_encoded(case: &ModelCase, rows: &[Row], hidden: &[f32], comparison: &mut Comparison) -> Result<()> {
+    if case.expected.has("right.encoder_last_hidden_state") {
+        record::compare_rows(case, "right.encoder_last_hidden_state", rows, hidden, comparison)?;
+    }
+    Ok(())
+}

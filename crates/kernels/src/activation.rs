@@ -20,6 +20,10 @@ pub enum Activation {
     GeluTanh,
     /// `x * sigmoid(1.702 x)`.
     QuickGelu,
+    /// GELU clamped to `[-10, 10]` (`gelu_10`).
+    GeluClamped,
+    /// `x * tanh(ln(1 + e^x))` (Misra 2019).
+    Mish,
     /// `x * sigmoid(x)`, also called swish.
     Silu,
     Tanh,
@@ -65,8 +69,11 @@ impl Activation {
             Activation::Relu => relu(x),
             Activation::ReluSquared => relu(x) * relu(x),
             Activation::Gelu => x * normal_cdf::<A>(x),
-            Activation::GeluTanh => 0.5 * x * (1.0 + tanh::<A>(gelu_inner::<A>(x))),
+            // (1 + tanh u) / 2 = sigmoid(2 u), which keeps its digits where tanh u is near -1.
+            Activation::GeluTanh => x * sigmoid::<A>(2.0 * gelu_inner::<A>(x)),
             Activation::QuickGelu => x * sigmoid::<A>(1.702 * x),
+            Activation::GeluClamped => (x * normal_cdf::<A>(x)).clamp(-GELU_LIMIT, GELU_LIMIT),
+            Activation::Mish => x * tanh_softplus::<A>(x),
             Activation::Silu => x * sigmoid::<A>(x),
             Activation::Tanh => tanh::<A>(x),
             Activation::Sigmoid => sigmoid::<A>(x),
@@ -85,15 +92,22 @@ impl Activation {
                 }
             }
             Activation::ReluSquared => 2.0 * relu(x),
-            // Phi(x) + x phi(x)
-            Activation::Gelu => {
-                let density = 0.5 * FRAC_2_SQRT_PI * std::f32::consts::FRAC_1_SQRT_2 * exp::<A>(-0.5 * x * x);
-                fma::<A>(x, density, normal_cdf::<A>(x))
+            Activation::Gelu => gelu_slope::<A>(x),
+            Activation::GeluClamped => {
+                if (x * normal_cdf::<A>(x)).abs() >= GELU_LIMIT {
+                    0.0
+                } else {
+                    gelu_slope::<A>(x)
+                }
+            }
+            Activation::Mish => {
+                let t = tanh_softplus::<A>(x);
+                t + x * (1.0 - t * t) * sigmoid::<A>(x)
             }
             Activation::GeluTanh => {
-                let t = tanh::<A>(gelu_inner::<A>(x));
+                let s = sigmoid::<A>(2.0 * gelu_inner::<A>(x));
                 let inner_slope = GELU_SCALE * (1.0 + 3.0 * GELU_CUBIC * x * x);
-                0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner_slope
+                s + 2.0 * x * s * (1.0 - s) * inner_slope
             }
             Activation::QuickGelu => {
                 let s = sigmoid::<A>(1.702 * x);
@@ -141,7 +155,7 @@ fn apply_body<A: Arch>(_: A, activation: Activation, values: &mut [f32]) {
         for x in values {
             *x = F.value::<A>(*x);
         }
-    }, Identity Relu ReluSquared Gelu GeluTanh QuickGelu Silu Tanh Sigmoid);
+    }, Identity Relu ReluSquared Gelu GeluTanh QuickGelu GeluClamped Mish Silu Tanh Sigmoid);
 }
 
 #[inline(always)]
@@ -150,13 +164,30 @@ fn backward_body<A: Arch>(_: A, activation: Activation, x: &[f32], d: &mut [f32]
         for (d, &x) in d.iter_mut().zip(x) {
             *d *= F.slope::<A>(x);
         }
-    }, Identity Relu ReluSquared Gelu GeluTanh QuickGelu Silu Tanh Sigmoid);
+    }, Identity Relu ReluSquared Gelu GeluTanh QuickGelu GeluClamped Mish Silu Tanh Sigmoid);
 }
 
 /// Not `max`, which would turn a NaN into 0.
 #[inline(always)]
 fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
+}
+
+const GELU_LIMIT: f32 = 10.0;
+
+/// `Phi(x) + x phi(x)`
+#[inline(always)]
+fn gelu_slope<A: Arch>(x: f32) -> f32 {
+    let density = 0.5 * FRAC_2_SQRT_PI * std::f32::consts::FRAC_1_SQRT_2 * exp::<A>(-0.5 * x * x);
+    fma::<A>(x, density, normal_cdf::<A>(x))
+}
+
+/// `tanh(ln(1 + e^x)) = n / (n + 2)` with `n = e^x (e^x + 2)`; beyond 20 it is 1 in float32.
+#[inline(always)]
+fn tanh_softplus<A: Arch>(x: f32) -> f32 {
+    let e = exp::<A>(if x > 20.0 { 20.0 } else { x });
+    let n = e * (e + 2.0);
+    n / (n + 2.0)
 }
 
 /// `sqrt(2 / pi)`
@@ -174,9 +205,9 @@ mod tests {
     use crate::available;
     use attend_testkit::golden::assert_same_bits;
 
-    const ALL: [Activation; 9] = {
+    const ALL: [Activation; 11] = {
         use Activation::*;
-        [Identity, Relu, ReluSquared, Gelu, GeluTanh, QuickGelu, Silu, Tanh, Sigmoid]
+        [Identity, Relu, ReluSquared, Gelu, GeluTanh, QuickGelu, GeluClamped, Mish, Silu, Tanh, Sigmoid]
     };
 
     /// Wider than one task, so that pieces meet.
@@ -196,6 +227,8 @@ mod tests {
                 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
             }
             Activation::QuickGelu => x * sigmoid(1.702 * x),
+            Activation::GeluClamped => (x * crate::vecmath::tests::normal_cdf_f64(x)).clamp(-10.0, 10.0),
+            Activation::Mish => x * x.exp().ln_1p().tanh(),
             Activation::Silu => x * sigmoid(x),
             Activation::Tanh => x.tanh(),
             Activation::Sigmoid => sigmoid(x),
@@ -218,8 +251,8 @@ mod tests {
                         error <= 3e-7 * wide.abs().max(1.0).powi(2),
                         "{activation:?}({x}) is {y} on {isa}: {error:e}"
                     );
-                    // Not across the corner of the ReLUs.
-                    if x.abs() > 1e-4 {
+                    // Not across the corner of the ReLUs, or that of the clamp.
+                    if x.abs() > 1e-4 && (x - GELU_LIMIT).abs() > 1e-4 {
                         let slope = (exact(activation, wide + 1e-5) - exact(activation, wide - 1e-5)) / 2e-5;
                         let error = (f64::from(d) - slope).abs();
                         assert!(error <= 1e-6 * wide.abs().max(1.0), "{activation:?}'({x}) is {d} on {isa}: {error:e}");

@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
 
     /// Whether `key` is written at all, be it as null: in some configurations null differs from absence.
     pub fn mentions(&self, key: &str) -> bool {
-        self.config.has(key)
+        self.config.map().contains_key(key)
     }
 
     pub fn is_gguf(&self) -> bool {

@@ -11,6 +11,8 @@ use serde_json::json;
 pub static BERT: Architecture =
     Architecture { name: "bert", model_types: &["bert"], gguf: &["bert"], class: "Bert", spec, names };
 
+const POOLER: [&str; 2] = ["pooler.dense.weight", "bert.pooler.dense.weight"];
+
 fn names(spec: &ModelSpec) -> Tables {
     const HF: &str = include_str!("../names/bert.hf.txt");
     let hf: &[&str] = match spec.head {
@@ -37,7 +39,9 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let embed = Embed { positions, token_types: Some(types), norm: Some(norm), ..embed(&s) };
     let stack = stack(&s, embed, (0..s.layers).map(layer).collect(), None);
     let kind = head_kind(c, HeadKind::None)?;
-    let pooled = !c.is_gguf() && matches!(kind, HeadKind::None | HeadKind::Sequence);
+    // No field of the configuration says whether a model without a head was saved with its pooler.
+    let bare = kind == HeadKind::None && POOLER.iter().any(|name| c.has_tensor(name));
+    let pooled = !c.is_gguf() && (bare || kind == HeadKind::Sequence);
     let head = match kind {
         HeadKind::None => Head::None,
         HeadKind::MaskedLm => {

@@ -46,8 +46,10 @@ fn spec(c: &Reader, projection: &str, tied: bool, scaled: bool) -> Result<ModelS
     let layers = (0..s.layers).map(|i| layer(i, Mask::Full, None)).collect();
     let encoder = Stack { relative_bias: Some(bias), ..stack(&s, embed(&s), layers, Some(norm)) };
     let alone = c.is_gguf() && !c.has_tensor("dec.output_norm.weight");
-    let lm = lm(c, s.vocab, tied)?;
+    let mut lm = lm(c, s.vocab, tied)?;
     let scaled = c.flag("scale_decoder_outputs", scaled && lm.tied && !gated)?;
+    // Configurations written since this field exists always say that the tables are tied; the field tells.
+    lm.tied &= !(c.mentions("scale_decoder_outputs") && !scaled && c.has_tensor("lm_head.weight"));
     let lm = LmHead { scale: if scaled { (s.width as f32).powf(-0.5) } else { 1.0 }, ..lm };
     let Some(head) = translation(c, if alone { HeadKind::EncoderOnly } else { HeadKind::Lm }, lm)? else {
         return Ok(encoder_alone(encoder));

@@ -22,6 +22,8 @@ pub fn activation_named(name: &str) -> Option<Activation> {
         "gelu" | "gelu_python" => Activation::Gelu,
         "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_accurate" => Activation::GeluTanh,
         "quick_gelu" => Activation::QuickGelu,
+        "gelu_10" => Activation::GeluClamped,
+        "mish" => Activation::Mish,
         "relu" => Activation::Relu,
         "relu2" => Activation::ReluSquared,
         "silu" | "swish" => Activation::Silu,

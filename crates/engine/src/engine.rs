@@ -10,9 +10,9 @@ use crate::request::Surroundings;
 use crate::score::{Method, Perplexity, Score, perplexity, score};
 use crate::vocabulary::Vocabulary;
 use attend_kernels::DType;
-use attend_model::Described;
+use attend_model::{Described, Loaded};
 use attend_nn::spec::Body;
-use attend_nn::{KvTypes, Model, RunOptions};
+use attend_nn::{KvTypes, RunOptions};
 use attend_text::Tokenizer;
 use serde_json::Value;
 use std::ops::ControlFlow;
@@ -49,11 +49,11 @@ impl<'m> Engine<'m> {
     /// [`Error::Unsupported`] for a model that does not write text, [`Error::ContextTooLong`] for a context that it was not
     /// made for.
     pub fn new(
-        model: &'m Model,
-        described: &'m Described,
+        loaded: &'m Loaded,
         tokenizer: Option<&'m Tokenizer>,
         options: &EngineOptions,
     ) -> Result<Engine<'m>, Error> {
+        let Loaded { model, source: described } = loaded;
         let source = ModelSource::new(model, options.kv, options.run, options.chunk)?;
         let context = match (options.context, model.spec().context) {
             (Some(asked), Some(model)) if asked > model => return Err(Error::ContextTooLong { asked, model }),
@@ -76,9 +76,9 @@ impl<'m> Engine<'m> {
         &self.around
     }
 
-    /// Chooses the tokens that end an answer.
-    pub fn set_end_ids(&mut self, end_ids: Vec<u32>) {
-        self.around.end_ids = end_ids;
+    /// The same to change, for callers who know better than the files what ends an answer or how far a model reaches.
+    pub fn surroundings_mut(&mut self) -> &mut Surroundings {
+        &mut self.around
     }
 
     pub fn is_encoder_decoder(&self) -> bool {

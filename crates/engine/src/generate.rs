@@ -17,7 +17,7 @@ use std::time::Instant;
 /// Takes events; `Break` ends the work.
 pub type Handler<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 
-/// Answers a prompt. With [`crate::Beam::num_beams`] above 1 by beam search ([`crate::beam`]).
+/// Answers a prompt. With [`crate::Beam::num_beams`] above 1 by beam search ([`crate::search`]).
 ///
 /// # Errors
 /// Parameters and prompts that cannot be served (before any work), and non-finite logits.
@@ -30,7 +30,7 @@ pub fn generate<S: LogitsSource>(
 ) -> Result<Output, Error> {
     let ready = Ready::new(source, vocabulary, around, prompt, options)?;
     if options.beam.num_beams > 1 && ready.max_tokens > 0 {
-        return crate::beam::search(source, vocabulary, ready, on);
+        return crate::search::search(source, vocabulary, ready, on);
     }
     let started = Instant::now();
     let read = read_prompt(source, &ready, on)?;

@@ -16,8 +16,10 @@ pub mod request;
 pub mod rng;
 pub mod sampler;
 pub mod score;
+pub mod search;
 pub mod source;
 pub mod stop;
+mod tokenizer;
 mod validate;
 pub mod vocabulary;
 

@@ -46,32 +46,3 @@ pub fn breakers(vocabulary: &dyn Vocabulary, texts: &[String]) -> Breakers {
     }
     Breakers::new(sequences)
 }
-
-impl Vocabulary for attend_text::Tokenizer {
-    fn stream(&self, skip_special: bool) -> Box<dyn TextStream + '_> {
-        Box::new(attend_text::Tokenizer::stream(self, skip_special))
-    }
-
-    fn text(&self, id: u32) -> Option<String> {
-        self.token_bytes(id).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    fn tokens(&self, text: &str) -> Vec<u32> {
-        // A text that cannot be encoded is no sequence of tokens.
-        self.encode(text, attend_text::EncodeOptions::default()).map(|encoding| encoding.ids).unwrap_or_default()
-    }
-
-    fn size(&self) -> usize {
-        self.vocab_size()
-    }
-}
-
-impl TextStream for attend_text::DecodeStream<'_> {
-    fn push(&mut self, id: u32) -> Option<String> {
-        attend_text::DecodeStream::push(self, id)
-    }
-
-    fn finish(&mut self) -> Option<String> {
-        attend_text::DecodeStream::finish(self)
-    }
-}

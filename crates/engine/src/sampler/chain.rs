@@ -138,7 +138,7 @@ impl Chain {
             SamplerKind::Temperature => self.push(draws && s.temperature != 1.0, Temperature(s.temperature)),
             SamplerKind::TopNSigma => self.push(truncates && s.top_n_sigma > 0.0, TopNSigma(s.top_n_sigma)),
             SamplerKind::TopK => self.push(truncates && s.top_k > 0, TopK(s.top_k)),
-            SamplerKind::TopP => self.push(truncates && s.top_p < 1.0, TopP(s.top_p)),
+            SamplerKind::TopP => self.push(truncates && s.top_p < 1.0, TopP::new(s.top_p)),
             SamplerKind::MinP => self.push(truncates && s.min_p > 0.0, MinP(s.min_p)),
             SamplerKind::TypicalP => self.push(truncates && s.typical_p < 1.0, Typical(s.typical_p)),
             SamplerKind::Epsilon => self.push(truncates && s.epsilon_cutoff > 0.0, Epsilon(s.epsilon_cutoff)),

@@ -23,7 +23,18 @@ impl LogitsProcessor for TopK {
 /// terms of Hugging Face: from the least likely up, tokens go while their cumulated probability is at most `1 - p`; the
 /// best always stays, and of equal tokens the lower ids go first.
 #[derive(Debug, Clone, Copy)]
-pub struct TopP(pub f32);
+pub struct TopP {
+    pub p: f32,
+    /// How many tokens stay in any case.
+    pub at_least: usize,
+}
+
+impl TopP {
+    /// The best token always stays.
+    pub const fn new(p: f32) -> TopP {
+        TopP { p, at_least: 1 }
+    }
+}
 
 impl LogitsProcessor for TopP {
     fn process(&self, _: &History<'_>, logits: &mut [f32]) {
@@ -34,7 +45,7 @@ impl LogitsProcessor for TopP {
             let by_logit = logits[*b as usize].total_cmp(&logits[*a as usize]);
             by_logit.then(b.cmp(a))
         };
-        let wanted = f64::from(self.0);
+        let wanted = f64::from(self.p);
         // Large vocabularies: the nucleus is nearly always among the first few, so sort only as far as needed.
         let (mut kept, mut mass, mut sorted) = (0, 0.0, 0);
         while kept < order.len() {
@@ -42,7 +53,7 @@ impl LogitsProcessor for TopP {
                 sorted = order.len().min((sorted * 8).max(256));
                 sort_up_to(&mut order[kept..], sorted - kept, likelier);
             }
-            if kept > 0 && mass >= wanted {
+            if kept >= self.at_least.max(1) && mass >= wanted {
                 break;
             }
             mass += probs[order[kept] as usize];
@@ -173,17 +184,17 @@ mod tests {
     fn nucleus_edges() {
         // Probabilities 0.5 and 0.25 twice.
         let row = [2f32.ln(), 0.0, 0.0];
-        assert_eq!(kept(&TopP(0.4), &row), [0]);
-        assert_eq!(kept(&TopP(0.6), &row), [0, 2]);
-        assert_eq!(kept(&TopP(0.0), &row), [0]);
-        assert_eq!(kept(&TopP(0.8), &row), [0, 1, 2]);
-        assert_eq!(kept(&TopP(0.9), &[GONE, GONE]), Vec::<usize>::new());
+        assert_eq!(kept(&TopP::new(0.4), &row), [0]);
+        assert_eq!(kept(&TopP::new(0.6), &row), [0, 2]);
+        assert_eq!(kept(&TopP::new(0.0), &row), [0]);
+        assert_eq!(kept(&TopP::new(0.8), &row), [0, 1, 2]);
+        assert_eq!(kept(&TopP::new(0.9), &[GONE, GONE]), Vec::<usize>::new());
     }
 
     #[test]
     fn a_nucleus_wider_than_the_first_sort() {
         let row: Vec<f32> = (0..5000u32).map(|id| (id * 7919 % 5000) as f32 * -1e-6).collect();
-        let after = process(&TopP(0.5), &row);
+        let after = process(&TopP::new(0.5), &row);
         let least = after.iter().copied().filter(|x| *x > GONE).fold(f32::INFINITY, f32::min);
         let count = after.iter().filter(|x| **x > GONE).count();
         assert!((2480..=2505).contains(&count), "{count}");

@@ -68,11 +68,12 @@ pub fn describe_within(path: &Path, available: Option<u64>) -> Result<Described,
     let log: (RefCell<Vec<String>>, Cell<Option<usize>>) = Default::default();
     let text = text_part(&checkpoint)?;
     let reader = Reader::new(&checkpoint, text.as_ref().unwrap_or(checkpoint.config()), known.class, &log);
-    let spec = (known.spec)(&reader)?;
+    let spec = (known.spec)(&reader);
     let available = available.unwrap_or(u64::MAX);
     if let Some(layers) = log.1.get() {
-        return Err(too_many_layers(&checkpoint, &spec, layers, available));
+        return Err(too_many_layers(&checkpoint, spec.ok().as_ref(), layers, available));
     }
+    let spec = spec?;
     let table = known.table(&spec, checkpoint.kind())?;
     let mapping = match mapping::map(&spec, &table, &checkpoint) {
         Ok(mapping) => mapping,
@@ -114,10 +115,12 @@ fn refuse_quantization(checkpoint: &Checkpoint) -> Result<(), Error> {
     Ok(())
 }
 
-/// The refusal of more layers than there are tensors; `spec` was made with one layer in each such stack.
-fn too_many_layers(checkpoint: &Checkpoint, spec: &ModelSpec, layers: usize, available: u64) -> Error {
-    let needed = needed(spec).saturating_mul(layers as u128);
+/// The refusal of more layers than there are tensors; `spec` was made with one layer in each such stack. Where there is
+/// none, a layer counts as one tensor of the files' average.
+fn too_many_layers(checkpoint: &Checkpoint, spec: Option<&ModelSpec>, layers: usize, available: u64) -> Error {
     let count = checkpoint.tensors().len();
+    let average = || u128::from(checkpoint.total_bytes()).checked_div(count as u128).unwrap_or(1);
+    let needed = spec.map_or_else(average, needed).saturating_mul(layers as u128);
     let hint = format!("{layers} layers are claimed and the files hold {count} tensors");
     too_large(checkpoint, needed, available, hint)
 }

@@ -129,12 +129,14 @@ impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         let mut value = self.0 as f64;
-        let mut unit = 0;
-        while value >= 1024.0 && unit + 1 < UNITS.len() {
+        let mut units = UNITS.iter();
+        let mut unit = units.next();
+        while let (true, Some(larger)) = (value >= 1024.0, units.next()) {
             value /= 1024.0;
-            unit += 1;
+            unit = Some(larger);
         }
-        let digits = if unit == 0 { 0 } else { 1 };
-        write!(f, "{value:.digits$} {}", UNITS[unit])
+        let unit = unit.copied().unwrap_or_default();
+        let digits = if unit == "B" { 0 } else { 1 };
+        write!(f, "{value:.digits$} {unit}")
     }
 }

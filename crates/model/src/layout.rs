@@ -101,7 +101,7 @@ impl Layout {
     /// `difference` says that the values are weights, from which what reading adds is taken again; gradients go as
     /// they are.
     pub fn write_back(&self, ours: &[f32], rows: usize, theirs: &mut [f32], difference: bool) {
-        let cols = if rows == 0 { 0 } else { ours.len() / rows };
+        let cols = ours.len().checked_div(rows).unwrap_or(0);
         let width = self.their_shape.get(1).copied().unwrap_or(1);
         let added = if difference { f32::from(self.added) } else { 0.0 };
         for (row, values) in ours.chunks_exact(cols.max(1)).enumerate() {

@@ -1,8 +1,10 @@
 //! From a checkpoint to a model: the architectures, their name tables, strict loading, and what a description costs.
 //!
 //! [`describe`] reads the configuration and the list of tensors, [`load`] the weights too. An architecture is a small
-//! file in [`mod@architectures`] that turns a configuration into a [`ModelSpec`](attend_nn::spec::ModelSpec), with
+//! file in `architectures` that turns a configuration into a [`ModelSpec`](attend_nn::spec::ModelSpec), with
 //! text tables beside it that say which tensor of a file is which of ours.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod architectures;
 mod common;

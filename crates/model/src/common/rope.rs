@@ -216,7 +216,7 @@ fn small_vector(c: &Reader, name: &str) -> Result<Option<Vec<f32>>, Error> {
     }
     let mut bytes = vec![0; count * 4];
     c.checkpoint.read_at(name, 0, &mut bytes)?;
-    let values: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let values: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     if values.iter().any(|x| !x.is_finite()) {
         return Err(c.wrong(name, "holds a value that is not finite"));
     }

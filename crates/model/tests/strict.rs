@@ -130,8 +130,8 @@ fn activations_are_told_apart_and_unknown_ones_refused() {
     assert_eq!(activation("gelu_new"), Activation::GeluTanh);
     assert_eq!(activation("gelu_pytorch_tanh"), Activation::GeluTanh);
     assert_eq!((activation("relu"), activation("silu")), (Activation::Relu, Activation::Silu));
-    let refusal = named("mish").refusal();
-    assert!(refusal.contains("hidden_act") && refusal.contains("mish"), "{refusal}");
+    let refusal = named("hardswish").refusal();
+    assert!(refusal.contains("hidden_act") && refusal.contains("hardswish"), "{refusal}");
     for eps in [1e-12, 1e-5, 1e-2] {
         let described = Tiny::golden("bert-base").with("layer_norm_eps", json!(eps)).describe().unwrap();
         let norm = described.spec.output_stack().layers[0].norm;
@@ -172,7 +172,7 @@ fn what_is_not_supported_is_refused_by_name() {
         ),
         ("smollm3", "no_rope_layers", json!([1, 0])),
         ("gpt_neo", "attention_layers", json!(["global", "square", "local"])),
-        ("t5-v1.0", "feed_forward_proj", json!("gated-mish")),
+        ("t5-v1.0", "feed_forward_proj", json!("gated-hardswish")),
         ("falcon-new-decoder", "num_ln_in_parallel_attn", json!(3)),
     ];
     for (case, field, value) in cases {

@@ -30,9 +30,9 @@ impl ModelCase {
         self.about.get(field).and_then(Value::as_str)
     }
 
-    /// The folder of the checkpoint: the case's own, or the one that `checkpoint` names.
+    /// The checkpoint: the case's own folder, or the folder or file that `model` names, seen from there.
     pub fn checkpoint(&self) -> PathBuf {
-        match self.text("checkpoint") {
+        match self.text("model") {
             Some(path) => self.folder.join(path),
             None => self.folder.clone(),
         }

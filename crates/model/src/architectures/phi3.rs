@@ -20,7 +20,9 @@ fn names(_: &ModelSpec) -> Tables {
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let s = Sizes::read(c, SizeDefaults { context: Some(4096), ..SizeDefaults::default() })?;
     let slides = sliding_layers(c, s.layers, |_| true)?;
-    let window = c.count_opt(&["sliding_window"])?;
+    // Converters to GGUF write 0 for a model without a window.
+    let window = c.whole_opt("sliding_window")?.filter(|window| !c.is_gguf() || *window > 0);
+    let window = window.map(|_| c.count(&["sliding_window"])).transpose()?;
     let position = Position::Rope(rope(c, s.head_dim, RopeDefaults::base(10000.0))?);
     let attention = attention(&s, position);
     let ffn = Ffn::Gated { hidden: s.hidden, activation: c.activation("hidden_act", Activation::Silu)?, bias: false };

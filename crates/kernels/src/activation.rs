@@ -289,8 +289,11 @@ mod tests {
                 let mut y = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -1e30];
                 activation.apply_slice_on(isa, &mut y);
                 assert!(y[0].is_nan(), "{activation:?} hides a NaN on {isa}");
-                let top =
-                    if matches!(activation, Activation::Tanh | Activation::Sigmoid) { 1.0 } else { f32::INFINITY };
+                let top = match activation {
+                    Activation::Tanh | Activation::Sigmoid => 1.0,
+                    Activation::GeluClamped => GELU_LIMIT,
+                    _ => f32::INFINITY,
+                };
                 assert_eq!(y[1], top, "{activation:?} {isa}");
                 assert!(
                     y[4].is_finite() || activation == Activation::ReluSquared,

@@ -86,8 +86,11 @@ pub(crate) use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
+    // Loads and stores are moves of arrays, not the intrinsics: those take pointers, and are functions that the compiler
+    // may leave as calls.
     use super::Arch;
     use std::arch::x86_64::*;
+    use std::mem::transmute;
 
     /// AVX2, FMA and F16C.
     pub(crate) struct Avx2;
@@ -105,16 +108,16 @@ mod x86 {
 
         #[inline(always)]
         fn load(from: &[f32]) -> __m256 {
-            let from = &from[..8];
-            // SAFETY: AVX is there, and the slice holds 8 elements; the load needs no alignment.
-            unsafe { _mm256_loadu_ps(from.as_ptr()) }
+            let from: &[f32; 8] = from.first_chunk().expect("8 elements");
+            // SAFETY: both types are 8 float32 numbers in order, of which any bits are valid.
+            unsafe { transmute::<[f32; 8], __m256>(*from) }
         }
 
         #[inline(always)]
         fn store(vector: __m256, to: &mut [f32]) {
-            let to = &mut to[..8];
-            // SAFETY: AVX is there, and the slice holds 8 elements; the store needs no alignment.
-            unsafe { _mm256_storeu_ps(to.as_mut_ptr(), vector) }
+            let to: &mut [f32; 8] = to.first_chunk_mut().expect("8 elements");
+            // SAFETY: both types are 8 float32 numbers in order, of which any bits are valid.
+            *to = unsafe { transmute::<__m256, [f32; 8]>(vector) };
         }
 
         #[inline(always)]
@@ -128,9 +131,9 @@ mod x86 {
             let (whole, rest) = bytes.as_chunks::<16>();
             let (whole_out, rest_out) = out.as_chunks_mut::<8>();
             for (x, b) in whole_out.iter_mut().zip(whole) {
-                // SAFETY: F16C is there; both arrays have the size that is read and written, and neither operation
-                // needs alignment.
-                unsafe { _mm256_storeu_ps(x.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(b.as_ptr().cast()))) }
+                // SAFETY: F16C is there; the array and the vector are both 16 bytes, of which any bits are valid.
+                let wide = unsafe { _mm256_cvtph_ps(transmute::<[u8; 16], __m128i>(*b)) };
+                Self::store(wide, x);
             }
             super::Portable::widen_f16(rest, rest_out);
         }
@@ -195,16 +198,16 @@ mod x86 {
 
         #[inline(always)]
         fn load(from: &[f32]) -> __m512 {
-            let from = &from[..16];
-            // SAFETY: AVX-512 is there, and the slice holds 16 elements; the load needs no alignment.
-            unsafe { _mm512_loadu_ps(from.as_ptr()) }
+            let from: &[f32; 16] = from.first_chunk().expect("16 elements");
+            // SAFETY: both types are 16 float32 numbers in order, of which any bits are valid.
+            unsafe { transmute::<[f32; 16], __m512>(*from) }
         }
 
         #[inline(always)]
         fn store(vector: __m512, to: &mut [f32]) {
-            let to = &mut to[..16];
-            // SAFETY: AVX-512 is there, and the slice holds 16 elements; the store needs no alignment.
-            unsafe { _mm512_storeu_ps(to.as_mut_ptr(), vector) }
+            let to: &mut [f32; 16] = to.first_chunk_mut().expect("16 elements");
+            // SAFETY: both types are 16 float32 numbers in order, of which any bits are valid.
+            *to = unsafe { transmute::<__m512, [f32; 16]>(vector) };
         }
 
         #[inline(always)]
@@ -232,6 +235,7 @@ pub(crate) use arm::Neon;
 mod arm {
     use super::Arch;
     use std::arch::aarch64::*;
+    use std::mem::transmute;
 
     /// Advanced SIMD, which every AArch64 has.
     pub(crate) struct Neon;
@@ -249,16 +253,16 @@ mod arm {
 
         #[inline(always)]
         fn load(from: &[f32]) -> float32x4_t {
-            let from = &from[..4];
-            // SAFETY: Advanced SIMD is there, and the slice holds 4 elements.
-            unsafe { vld1q_f32(from.as_ptr()) }
+            let from: &[f32; 4] = from.first_chunk().expect("4 elements");
+            // SAFETY: both types are 4 float32 numbers in order, of which any bits are valid.
+            unsafe { transmute::<[f32; 4], float32x4_t>(*from) }
         }
 
         #[inline(always)]
         fn store(vector: float32x4_t, to: &mut [f32]) {
-            let to = &mut to[..4];
-            // SAFETY: Advanced SIMD is there, and the slice holds 4 elements.
-            unsafe { vst1q_f32(to.as_mut_ptr(), vector) }
+            let to: &mut [f32; 4] = to.first_chunk_mut().expect("4 elements");
+            // SAFETY: both types are 4 float32 numbers in order, of which any bits are valid.
+            *to = unsafe { transmute::<float32x4_t, [f32; 4]>(vector) };
         }
 
         #[inline(always)]

@@ -64,12 +64,17 @@ fn rows(golden: &Golden, ids: &str, mask: &str) -> Vec<Vec<u32>> {
     rows.map(|(ids, mask)| ids.iter().zip(mask).filter(|(_, m)| **m == 1).map(|(id, _)| *id as u32).collect()).collect()
 }
 
-/// The ids of a stored row without the padding at its end.
+/// The first `length` ids of a stored row, and whether the rest is filling: padding, or (beam search of the reference where
+/// the padding id is 0) the end token.
 fn stored(golden: &Golden, name: &str, row: usize, length: usize) -> (Vec<u32>, bool) {
     let width = golden.shape(name)[1];
     let ids: Vec<u32> = golden.i64(name)[row * width..(row + 1) * width].iter().map(|id| *id as u32).collect();
-    let pad = golden.json["pad_token_id"].as_u64().map(|id| id as u32);
-    let rest_is_padding = ids.get(length..).is_some_and(|rest| rest.iter().all(|id| Some(*id) == pad));
+    let fills = |id: &u32| {
+        ["pad_token_id", "eos_token_id"]
+            .iter()
+            .any(|key| golden.json["beam"][key] == *id || golden.json["generation"][key] == *id)
+    };
+    let rest_is_padding = ids.get(length..).is_some_and(|rest| rest.iter().all(fills));
     (ids.into_iter().take(length).collect(), rest_is_padding)
 }
 

@@ -80,7 +80,6 @@ fn temperature_and_truncation(case: &Case) {
         case.one(&format!("top_p_{p}"), &TopP::new(p));
     }
     case.one("top_p_0.9_min3", &TopP { p: 0.9, at_least: 3 });
-    case.one("top_p_0.9_min3", &TopP { p: 0.9, keep: 3 });
     for p in [0.1, 0.5] {
         case.one(&format!("min_p_{p}"), &MinP(p));
     }

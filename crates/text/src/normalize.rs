@@ -33,6 +33,8 @@ pub(crate) struct SentencePiece {
     /// Spaces become `▁`.
     pub escape_whitespaces: bool,
     pub suffix: bool,
+    /// The space only before the first of the parts into which added tokens cut a text.
+    pub first_only: bool,
 }
 
 impl Normalizer {
@@ -155,7 +157,8 @@ impl SentencePiece {
         } else {
             self.charsmap.by_longest(source, |taken, replacement| changes.push(taken, replacement));
         }
-        if self.add_dummy_prefix && !changes.chars.is_empty() {
+        let here = !self.first_only || text.offsets_original().0 == 0;
+        if self.add_dummy_prefix && here && !changes.chars.is_empty() {
             if self.suffix {
                 changes.chars.push((' ', 0));
             } else {

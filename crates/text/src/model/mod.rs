@@ -1,11 +1,13 @@
 //! The algorithms that cut a pre-token into tokens of the vocabulary.
 
 mod bpe;
+mod mapped;
 mod scored;
 mod unigram;
 mod wordpiece;
 
 pub(crate) use bpe::{Bpe, BpeOptions, MAX_MERGES, Merges};
+pub(crate) use mapped::Mapped;
 pub(crate) use scored::Scored;
 pub(crate) use unigram::Unigram;
 pub(crate) use wordpiece::{WordLevel, WordPiece};
@@ -22,6 +24,7 @@ pub(crate) enum Model {
     Unigram(Unigram),
     WordPiece(WordPiece),
     WordLevel(WordLevel),
+    Mapped(Box<Mapped>),
 }
 
 impl Model {
@@ -32,6 +35,7 @@ impl Model {
             Model::Unigram(model) => model.tokenize(text),
             Model::WordPiece(model) => model.tokenize(text),
             Model::WordLevel(model) => model.tokenize(text),
+            Model::Mapped(model) => model.tokenize(text),
         }
     }
 
@@ -42,6 +46,7 @@ impl Model {
             Model::Unigram(model) => model.vocabulary(),
             Model::WordPiece(model) => &model.vocabulary,
             Model::WordLevel(model) => &model.vocabulary,
+            Model::Mapped(model) => &model.vocabulary,
         }
     }
 
@@ -52,6 +57,7 @@ impl Model {
             Model::Unigram(model) => model.unk(),
             Model::WordPiece(model) => model.vocabulary.id(&model.unk_token),
             Model::WordLevel(model) => model.vocabulary.id(&model.unk_token),
+            Model::Mapped(model) => Some(model.unk),
         }
     }
 
@@ -63,6 +69,7 @@ impl Model {
             Model::Unigram(_) => "Unigram",
             Model::WordPiece(_) => "WordPiece",
             Model::WordLevel(_) => "WordLevel",
+            Model::Mapped(model) => model.inner.name(),
         }
     }
 }

@@ -2,7 +2,9 @@
 //! first, the leftmost of equals first. The scores take the place of a list of merges.
 
 use super::{Chain, NONE};
+use crate::error::Fault;
 use crate::vocabulary::Vocabulary;
+use aho_corasick::{AhoCorasick, MatchKind};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use tokenizers::Token;
@@ -18,6 +20,8 @@ pub(crate) struct Scored {
     longest: usize,
     /// Neighbouring unknown characters become one unknown token, as SentencePiece itself does.
     fuse_unk: bool,
+    /// Words that are taken whole and never joined with others, with their ids.
+    whole: Option<(AhoCorasick, Vec<u32>)>,
 }
 
 /// A pair waiting to be joined.
@@ -59,7 +63,19 @@ impl Scored {
     ) -> Scored {
         let joinable = scores.iter().enumerate().filter(|(_, score)| score.is_some());
         let longest = joinable.filter_map(|(id, _)| vocabulary.token(id as u32)).map(str::len).max().unwrap_or(0);
-        Scored { vocabulary, scores, bytes, unk, longest, fuse_unk }
+        Scored { vocabulary, scores, bytes, unk, longest, fuse_unk, whole: None }
+    }
+
+    /// Adds words that are taken whole wherever they occur, the longest first.
+    pub fn with_whole_words(mut self, words: &[(&str, u32)]) -> Result<Scored, Fault> {
+        if !words.is_empty() {
+            let finder = AhoCorasick::builder()
+                .match_kind(MatchKind::LeftmostLongest)
+                .build(words.iter().map(|(word, _)| word))
+                .map_err(|error| Fault::new("pieces", error))?;
+            self.whole = Some((finder, words.iter().map(|(_, id)| *id).collect()));
+        }
+        Ok(self)
     }
 
     pub fn vocabulary(&self) -> &Vocabulary {
@@ -79,6 +95,27 @@ impl Scored {
     }
 
     pub fn tokenize(&self, text: &str) -> Vec<Token> {
+        let Some((finder, ids)) = &self.whole else { return self.cut(text) };
+        let mut tokens = Vec::new();
+        let mut from = 0;
+        let shifted = |tokens: &mut Vec<Token>, start: usize, end: usize| {
+            tokens.extend(self.cut(&text[start..end]).into_iter().map(|mut token| {
+                token.offsets = (token.offsets.0 + start, token.offsets.1 + start);
+                token
+            }));
+        };
+        for found in finder.find_iter(text) {
+            shifted(&mut tokens, from, found.start());
+            let (range, id) = ((found.start(), found.end()), ids[found.pattern().as_usize()]);
+            tokens.push(Token::new(id, text[found.start()..found.end()].to_string(), range));
+            from = found.end();
+        }
+        shifted(&mut tokens, from, text.len());
+        tokens
+    }
+
+    /// Cuts a text without whole words.
+    fn cut(&self, text: &str) -> Vec<Token> {
         let mut chain = Chain::default();
         for (start, c) in text.char_indices() {
             chain.push(0, start, c.len_utf8());

@@ -8,12 +8,11 @@ use crate::vocabulary::Vocabulary;
 use attend_format::json::{self, Limits};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The files that exist, as JSON.
 #[derive(Debug, Default)]
 pub(crate) struct SideFiles {
-    pub folder: PathBuf,
     tokenizer: Option<Value>,
     special: Option<Value>,
     added: Option<Value>,
@@ -51,7 +50,6 @@ impl SideFiles {
             if file.is_file() { Ok(Some(json::read(&file, Limits::CONFIG)?)) } else { Ok(None) }
         };
         Ok(SideFiles {
-            folder: folder.to_path_buf(),
             tokenizer: read("tokenizer_config.json")?,
             special: read("special_tokens_map.json")?,
             added: read("added_tokens.json")?,
@@ -74,11 +72,6 @@ impl SideFiles {
         let class = self.config("tokenizer_class").and_then(Value::as_str);
         let model = self.model.as_ref().and_then(|model| model.get("model_type")).and_then(Value::as_str);
         class.or(model).unwrap_or_default().to_lowercase()
-    }
-
-    /// `model_type` of the model's `config.json`.
-    pub fn model_type(&self) -> &str {
-        self.model.as_ref().and_then(|model| model.get("model_type")).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// The spelling of a special token such as `bos_token`.

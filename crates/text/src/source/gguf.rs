@@ -234,6 +234,7 @@ impl Reader<'_> {
             remove_extra_whitespaces: false,
             escape_whitespaces: true,
             suffix: false,
+            first_only: false,
         });
         let added = self.added(&normalizer)?;
         let post = self.post(true, false)?;
@@ -264,6 +265,7 @@ impl Reader<'_> {
             remove_extra_whitespaces: self.flag("remove_extra_whitespaces")?.unwrap_or(true),
             escape_whitespaces: true,
             suffix: false,
+            first_only: false,
         });
         let types = &self.types;
         let usable = |id: usize| matches!(types[id], kind::NORMAL | kind::USER_DEFINED | kind::UNUSED);

@@ -3,7 +3,11 @@
 pub(crate) mod config;
 mod gguf;
 mod gguf_pre;
+mod marian;
+mod proto;
+mod sentencepiece;
 mod tokenizer_json;
+mod word_files;
 
 use crate::error::Error;
 use crate::tokenizer::Tokenizer;
@@ -29,7 +33,32 @@ impl Tokenizer {
         if json.is_file() {
             return tokenizer_json::open(&json, &files);
         }
+        let has = |name: &str| path.join(name).is_file();
+        if has("source.spm") && has("vocab.json") {
+            return marian::open(path, "source.spm", &files);
+        }
+        const MODELS: [&str; 5] =
+            ["tokenizer.model", "spiece.model", "spm.model", "sentencepiece.bpe.model", "sentencepiece.model"];
+        if let Some(name) = MODELS.into_iter().find(|name| has(name)) {
+            return sentencepiece::open(&path.join(name), &files);
+        }
+        if has("vocab.txt") {
+            return word_files::word_piece(&path.join("vocab.txt"), &files);
+        }
+        if has("vocab.json") && has("merges.txt") {
+            return word_files::byte_level(path, &files);
+        }
         Err(Error::NoTokenizer { path: path.to_path_buf() })
+    }
+
+    /// The tokenizer for texts in the language that a translation model writes, where it differs from the other
+    /// (labels for training, or scoring given translations). `None` where one tokenizer serves both.
+    pub fn open_target(path: &Path) -> Result<Option<Tokenizer>, Error> {
+        let has = |name: &str| path.join(name).is_file();
+        if path.is_dir() && !has("tokenizer.json") && has("target.spm") && has("vocab.json") {
+            return marian::open(path, "target.spm", &SideFiles::open(path)?).map(Some);
+        }
+        Ok(None)
     }
 
     /// The tokenizer in the metadata of a GGUF file.

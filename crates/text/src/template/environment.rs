@@ -1,6 +1,6 @@
 //! The environment in which a template runs.
 
-use super::{Render, json, python, syntax};
+use super::{MAX_OUTPUT, Render, json, python, syntax};
 use crate::error::{Error, shorten};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -12,8 +12,6 @@ use std::time::SystemTime;
 
 /// Steps of one rendering. Data costs steps too, one for 64 bytes, so this also bounds memory.
 const MAX_STEPS: u64 = 1_000_000;
-/// Bytes of output.
-const MAX_OUTPUT: usize = 4 << 20;
 /// Nesting of macros, loops and calls.
 const MAX_DEPTH: usize = 200;
 
@@ -34,8 +32,26 @@ impl Write for Bounded {
     }
 }
 
-/// Runs a template.
+/// Most words and signs of one tag; real ones stay below a few hundred.
+const MAX_TAG: usize = 5_000;
+/// Stack of the thread that renders: enough for the deepest nesting that the limits allow.
+const STACK: usize = 64 << 20;
+
+/// Runs a template, on a thread of its own because of the stack.
 pub(super) fn render(source: &str, context: serde_json::Value, request: &Render) -> Result<String, Error> {
+    let problem = |problem: String| Error::Template { name: request.name.clone(), problem };
+    if syntax::has_long_tag(source, MAX_TAG) {
+        return Err(problem(format!("a tag has more than {MAX_TAG} words and signs")));
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK);
+        let thread = thread.spawn_scoped(scope, || run(source, context, request));
+        let thread = thread.map_err(|error| problem(format!("no thread to render on: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(problem("the template engine failed".into())))
+    })
+}
+
+fn run(source: &str, context: serde_json::Value, request: &Render) -> Result<String, Error> {
     let refused = Arc::new(OnceLock::new());
     let problem = |error: JinjaError| match refused.get() {
         Some(message) => Error::Refused { message: String::clone(message) },

@@ -1,5 +1,6 @@
 //! `tojson` as Hugging Face defines it: Python's `json.dumps` without ASCII or HTML escapes.
 
+use super::MAX_OUTPUT;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
@@ -50,6 +51,9 @@ pub(super) fn tojson(state: &State, value: &Value, first: Option<Value>, options
 fn write(out: &mut String, value: &Value, layout: &Layout, depth: usize, state: &State) -> Result<(), Error> {
     if depth > MAX_DEPTH {
         return Err(Error::new(ErrorKind::InvalidOperation, "tojson: the value is nested too deep"));
+    }
+    if out.len() > MAX_OUTPUT {
+        return Err(Error::new(ErrorKind::InvalidOperation, "tojson: the value is too long"));
     }
     state.consume_fuel(1)?;
     match value.kind() {

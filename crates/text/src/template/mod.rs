@@ -22,6 +22,8 @@ use std::time::SystemTime;
 
 /// Longest template accepted, in bytes. The longest known ones have about 30 KB.
 const MAX_SOURCE: usize = 1 << 20;
+/// Bytes of output, and of any value that is printed.
+const MAX_OUTPUT: usize = 4 << 20;
 /// Stands in for the end of a message that is to be continued; the trailing space is part of it.
 const CONTINUE: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 

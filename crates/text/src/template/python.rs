@@ -1,5 +1,6 @@
 //! How Python prints values, which is what templates count on.
 
+use super::MAX_OUTPUT;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
@@ -22,6 +23,9 @@ pub(super) fn text(value: &Value) -> Result<String, Error> {
 fn repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
     if depth > MAX_DEPTH {
         return Err(Error::new(ErrorKind::InvalidOperation, "the value is nested too deep to be printed"));
+    }
+    if out.len() > MAX_OUTPUT {
+        return Err(Error::new(ErrorKind::InvalidOperation, "the value is too long to be printed"));
     }
     match value.kind() {
         ValueKind::Undefined => {}

@@ -31,6 +31,30 @@ pub(super) fn rewrite(source: &str) -> String {
     out + rest
 }
 
+/// Whether some tag has more words and signs than `limit`. The engine parses and runs long chains (`x|f|f|f…`,
+/// `not not not…`) by recursion, so their length has to be bounded.
+pub(super) fn has_long_tag(source: &str, limit: usize) -> bool {
+    let mut rest = source;
+    while let Some(at) = rest.find("{{").into_iter().chain(rest.find("{%")).min() {
+        let (tag, behind) = rest[at..].split_at(tag_len(&rest[at..]));
+        let (mut count, mut at, mut in_word) = (0, 0, false);
+        while let Some(here) = tag.get(at..)
+            && let Some(c) = here.chars().next()
+        {
+            let literal = literal_len(here);
+            let word = literal.is_none() && (c.is_alphanumeric() || c == '_');
+            count += usize::from(literal.is_some() || (word && !in_word) || !(word || c.is_whitespace()));
+            in_word = word;
+            at += literal.unwrap_or(c.len_utf8());
+        }
+        if count > limit {
+            return true;
+        }
+        rest = behind;
+    }
+    false
+}
+
 /// The only word of a statement tag, if it has but one.
 fn statement(tag: &str) -> Option<&str> {
     let word = tag.strip_prefix("{%")?.strip_suffix("%}")?;

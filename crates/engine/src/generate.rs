@@ -40,7 +40,7 @@ pub fn generate<S: LogitsSource>(
     if ready.max_tokens > 0 {
         run.open(read.state, vocabulary);
         run.all_choose(vec![read.last_row; run.answers.len()], on)?;
-        run.to_the_end(on)?;
+        run.run_out(on)?;
     }
     let choices: Vec<Choice> = run.answers.into_iter().map(|answer| answer.choice).collect();
     Ok(finish_output(&ready, choices, read.logprobs, (prompt_seconds, answering.elapsed().as_secs_f64())))
@@ -166,7 +166,7 @@ impl<'v, S: LogitsSource> Run<'_, 'v, S> {
     }
 
     /// Feeds each open choice's last token and lets it choose the next, until none is open.
-    fn to_the_end(&mut self, on: &mut Handler<'_>) -> Result<(), Error> {
+    fn run_out(&mut self, on: &mut Handler<'_>) -> Result<(), Error> {
         while !self.cancelled && self.answers.iter().any(|answer| answer.open) {
             let mut feeds: Vec<Feed<'_, S::State>> = Vec::new();
             for (answer, state) in self.answers.iter().zip(&mut self.states).filter(|(answer, _)| answer.open) {
@@ -207,10 +207,7 @@ impl<'v, S: LogitsSource> Run<'_, 'v, S> {
 impl Answer<'_> {
     fn choose(&mut self, ready: &Ready<'_>, row: &mut [f32]) -> Result<u32, Error> {
         let position = self.tokens.len();
-        let raw = match ready.options.report.logprobs {
-            Some(_) => Some(row.to_vec()),
-            None => None,
-        };
+        let raw = ready.options.report.logprobs.map(|_| row.to_vec());
         crate::logprobs::check_finite(row, position)?;
         let history = History {
             tokens: &self.tokens,

@@ -3,3 +3,4 @@
 pub mod files;
 pub mod golden;
 pub mod hostile;
+pub mod memory;

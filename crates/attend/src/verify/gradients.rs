@@ -2,9 +2,10 @@
 
 use super::case::ModelCase;
 use super::compare::{Comparison, Tolerance};
-use super::model::{Kind, Side, stack_kind};
+use super::model::{Kind as CaseKind, Side, stack_kind};
 use super::seq2seq::{decoder_batch, decoder_rows};
 use anyhow::{Context, Result, bail};
+use attend_format::Kind;
 use attend_kernels::DType;
 use attend_model::{Loaded, Quantity};
 use attend_nn::loss::{Loss, binary_cross_entropy, cross_entropy, mean_squared_error};
@@ -17,14 +18,14 @@ use std::collections::BTreeMap;
 const NORM_FLOOR: f64 = 1e-6;
 
 /// Compares the loss, every stored gradient and the norm of every gradient. Nothing where the case has no loss.
-pub fn check(case: &ModelCase, loaded: &Loaded, kind: Kind) -> Result<Option<Comparison>> {
+pub fn check(case: &ModelCase, loaded: &Loaded, kind: CaseKind) -> Result<Option<Comparison>> {
     if !case.expected.has("train.loss") || case.expected.has("train.aux_loss") {
         return Ok(None);
     }
     let mut grads = Gradients::all();
     let loss = match kind {
-        Kind::EncoderDecoder => two_stacks(case, &loaded.model, &mut grads)?,
-        Kind::Causal | Kind::PerToken | Kind::Encoder | Kind::Sequence | Kind::Span => {
+        CaseKind::EncoderDecoder => two_stacks(case, &loaded.model, &mut grads)?,
+        CaseKind::Causal | CaseKind::PerToken | CaseKind::Encoder | CaseKind::Sequence | CaseKind::Span => {
             one_stack(case, &loaded.model, kind, &mut grads)?
         }
     };
@@ -39,7 +40,10 @@ fn compare(case: &ModelCase, loaded: &Loaded, grads: &Gradients, comparison: &mu
     let tolerance = case.gradient_tolerance()?;
     // The reference knows its parameters by their Hugging Face names, whatever file the weights came from.
     let mut ours = |name: &str| grads.values().get(name).cloned();
-    let files = loaded.source.to_kind(attend_format::Kind::HuggingFace, Quantity::Gradients, &mut ours)?;
+    let files = match loaded.source.checkpoint.kind() {
+        Kind::HuggingFace => loaded.source.to_checkpoint(Quantity::Gradients, &mut ours)?,
+        Kind::Gguf => loaded.source.to_kind(Kind::HuggingFace, Quantity::Gradients, &mut ours)?,
+    };
     let found: BTreeMap<&str, &[f32]> = files.iter().map(|file| (file.name.as_str(), file.values.as_slice())).collect();
     let prefix = "train.grad.";
     for name in case.expected.names(prefix) {
@@ -71,28 +75,28 @@ fn lookup<'a>(found: &BTreeMap<&str, &'a [f32]>, name: &str) -> Option<&'a [f32]
     })
 }
 
-fn one_stack(case: &ModelCase, model: &Model, kind: Kind, grads: &mut Gradients) -> Result<f64> {
+fn one_stack(case: &ModelCase, model: &Model, kind: CaseKind, grads: &mut Gradients) -> Result<f64> {
     let side = Side::read(case, "right")?;
-    if kind == Kind::Span {
+    if kind == CaseKind::Span {
         return span(case, model, side, grads);
     }
     let (stack, options, lengths) = (stack_kind(model)?, RunOptions::default(), side.lengths());
     let mut tape = Tape::new();
     let hidden = model.forward(stack, &mut side.batch(), &options, &mut tape)?;
     let (loss, dhidden) = match kind {
-        Kind::Causal | Kind::PerToken => {
+        CaseKind::Causal | CaseKind::PerToken => {
             let logits = model.logits(&hidden, &mut tape)?;
             let loss = token_loss(case, kind, &side, &logits)?;
             let dhidden = model.backward_logits(&tape, &loss.gradient, grads);
             (loss.value, dhidden)
         }
-        Kind::Sequence => {
+        CaseKind::Sequence => {
             let logits = model.sequence_logits(&hidden, &lengths, &mut tape)?;
             let loss = sequence_loss(case, model, &logits)?;
             (loss.value, model.backward_sequence_logits(&tape, &loss.gradient, &lengths, grads))
         }
-        Kind::Encoder => readout_loss(&hidden, &case.expected.floats("train.readout")?.values),
-        Kind::Span | Kind::EncoderDecoder => bail!("handled elsewhere"),
+        CaseKind::Encoder => readout_loss(&hidden, &case.expected.floats("train.readout")?.values),
+        CaseKind::Span | CaseKind::EncoderDecoder => bail!("handled elsewhere"),
     };
     model.backward(stack, &side.batch(), &tape, &dhidden, grads)?;
     Ok(loss)
@@ -119,10 +123,10 @@ fn label(value: i64) -> Option<usize> {
 
 /// Labels at the packed rows: of the token itself, or of the next one for a causal model, whose labels the file holds
 /// unshifted.
-fn token_loss(case: &ModelCase, kind: Kind, side: &Side, logits: &[f32]) -> Result<Loss> {
+fn token_loss(case: &ModelCase, kind: CaseKind, side: &Side, logits: &[f32]) -> Result<Loss> {
     let labels = case.expected.integers("train.labels")?;
     let width = labels.shape[1];
-    let shift = usize::from(kind == Kind::Causal);
+    let shift = usize::from(kind == CaseKind::Causal);
     let mut packed = Vec::new();
     for (row, real) in side.rows.iter().enumerate() {
         for column in real.columns.iter().map(|column| column + shift) {

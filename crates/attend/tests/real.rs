@@ -164,7 +164,8 @@ fn minilm_embeddings() {
             for row in rows.by_ref().take(ids.len()) {
                 mean.iter_mut().zip(row).for_each(|(mean, value)| *mean += f64::from(*value));
             }
-            let expected: Vec<f64> = case["embedding"].as_array().expect("numbers").iter().filter_map(Value::as_f64).collect();
+            let expected: Vec<f64> =
+                case["embedding"].as_array().expect("numbers").iter().filter_map(Value::as_f64).collect();
             let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
             let cosine = dot(&mean, &expected) / (dot(&mean, &mean) * dot(&expected, &expected)).sqrt();
             assert!(cosine > 0.9999, "{text:?}: cosine {cosine} in {compute:?}");

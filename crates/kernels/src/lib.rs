@@ -11,6 +11,7 @@ mod isa;
 mod lanes;
 mod mask;
 mod matrix;
+mod measure;
 mod norm;
 mod pool;
 mod positions;
@@ -30,6 +31,7 @@ pub use gemm::{View, gemm};
 pub use isa::{Isa, Machine, available, choose, machine};
 pub use mask::Mask;
 pub use matrix::{Compute, Matrix, MatrixBuilder};
+pub use measure::{measure_bandwidth, measure_matmul};
 pub use norm::{NormRows, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
 pub use pool::{parallel, set_threads, threads};
 pub use positions::{

@@ -252,4 +252,4 @@ fn parse_cpu_list(list: &str) -> Vec<usize> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

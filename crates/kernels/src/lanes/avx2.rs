@@ -46,6 +46,7 @@ impl Lanes for Avx2 {
     type F = F;
     type I = I;
     type B = I;
+    type S = __m128i;
 
     const ROWS: usize = 6;
 
@@ -121,6 +122,35 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn small(self, x: &[u8; 16]) -> __m128i {
+        found!(_mm_loadu_si128(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn small_field(self, x: __m128i, shift: i32, mask: u8) -> __m128i {
+        found!({
+            let count = _mm_cvtsi32_si128(shift.abs());
+            let moved = match shift {
+                0 => x,
+                1.. => _mm_srl_epi16(x, count),
+                _ => _mm_sll_epi16(x, count),
+            };
+            _mm_and_si128(moved, _mm_set1_epi8(mask as i8))
+        })
+    }
+    #[inline(always)]
+    fn small_or(self, a: __m128i, b: __m128i) -> __m128i {
+        found!(_mm_or_si128(a, b))
+    }
+    #[inline(always)]
+    fn small_to_float(self, x: __m128i, signed: bool) -> F {
+        found!({
+            let halves = [x, _mm_unpackhi_epi64(x, x)];
+            let wide = |x| if signed { _mm256_cvtepi8_epi32(x) } else { _mm256_cvtepu8_epi32(x) };
+            halves.map(|x| _mm256_cvtepi32_ps(wide(x)))
+        })
+    }
+
+    #[inline(always)]
     fn bytes(self, x: &[u8; 64]) -> I {
         found!([_mm256_loadu_si256(x.as_ptr().cast()), _mm256_loadu_si256(x.as_ptr().add(32).cast())])
     }
@@ -172,8 +202,12 @@ impl IntLanes for Avx2 {
     const SIGNED_ZERO: i32 = 0;
 
     #[inline(always)]
-    fn zero_part(self) -> I {
-        found!([_mm256_setzero_si256(); 2])
+    fn part(self, sums: [i16; 2], zero: i16) -> I {
+        found!({
+            let pair = u32::from(sums[0] as u16) | u32::from(sums[1] as u16) << 16;
+            let pairs = _mm256_set1_epi32(pair as i32);
+            [if zero == 0 { _mm256_setzero_si256() } else { _mm256_mullo_epi16(pairs, _mm256_set1_epi16(-zero)) }; 2]
+        })
     }
     #[inline(always)]
     fn dot(self, sum: I, codes: I, x: [i8; 4]) -> I {

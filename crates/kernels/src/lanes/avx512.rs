@@ -53,6 +53,7 @@ impl<const VNNI: bool, const BF16: bool> Lanes for Avx512<VNNI, BF16> {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
+    type S = __m128i;
 
     const ROWS: usize = 8;
 
@@ -101,8 +102,8 @@ impl<const VNNI: bool, const BF16: bool> Lanes for Avx512<VNNI, BF16> {
             let (w, x) = (_mm512_loadu_si512(w.as_ptr().cast()), _mm512_set1_epi32(x as i32));
             if BF16 {
                 // Both types are 512 bits without invalid patterns.
-                let (w, x): (__m512bh, __m512bh) = (std::mem::transmute(w), std::mem::transmute(x));
-                return _mm512_dpbf16_ps(c, w, x);
+                let pairs = |x| std::mem::transmute::<__m512i, __m512bh>(x);
+                return _mm512_dpbf16_ps(c, pairs(w), pairs(x));
             }
             let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
             let high = |x| _mm512_castsi512_ps(_mm512_and_si512(x, upper));
@@ -122,6 +123,31 @@ impl<const VNNI: bool, const BF16: bool> Lanes for Avx512<VNNI, BF16> {
     #[inline(always)]
     fn to_float(self, x: __m512i) -> __m512 {
         found!(_mm512_cvtepi32_ps(x))
+    }
+
+    #[inline(always)]
+    fn small(self, x: &[u8; 16]) -> __m128i {
+        found!(_mm_loadu_si128(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn small_field(self, x: __m128i, shift: i32, mask: u8) -> __m128i {
+        found!({
+            let count = _mm_cvtsi32_si128(shift.abs());
+            let moved = match shift {
+                0 => x,
+                1.. => _mm_srl_epi16(x, count),
+                _ => _mm_sll_epi16(x, count),
+            };
+            _mm_and_si128(moved, _mm_set1_epi8(mask as i8))
+        })
+    }
+    #[inline(always)]
+    fn small_or(self, a: __m128i, b: __m128i) -> __m128i {
+        found!(_mm_or_si128(a, b))
+    }
+    #[inline(always)]
+    fn small_to_float(self, x: __m128i, signed: bool) -> __m512 {
+        found!(_mm512_cvtepi32_ps(if signed { _mm512_cvtepi8_epi32(x) } else { _mm512_cvtepu8_epi32(x) }))
     }
 
     #[inline(always)]
@@ -170,8 +196,8 @@ impl IntLanes for Avx512<true, false> {
     const SIGNED_ZERO: i32 = 128;
 
     #[inline(always)]
-    fn zero_part(self) -> __m512i {
-        found!(_mm512_setzero_si512())
+    fn part(self, sums: [i16; 2], zero: i16) -> __m512i {
+        self.splat_int(-i32::from(zero) * (i32::from(sums[0]) + i32::from(sums[1])))
     }
     #[inline(always)]
     fn dot(self, sum: __m512i, codes: __m512i, x: [i8; 4]) -> __m512i {

@@ -25,6 +25,8 @@ pub(crate) trait Lanes: Copy {
     type I: Copy;
     /// 64 bytes: four codes of consecutive inputs for each output.
     type B: Copy;
+    /// Sixteen bytes, one for each output.
+    type S: Copy;
 
     /// How many rows of activations a tile of the f32 kernel has: as many as the registers hold.
     const ROWS: usize;
@@ -50,6 +52,12 @@ pub(crate) trait Lanes: Copy {
     /// Exact up to 2^24, which sums inside a block never pass.
     fn to_float(self, x: Self::I) -> Self::F;
 
+    fn small(self, x: &[u8; 16]) -> Self::S;
+    /// As [`Lanes::field`].
+    fn small_field(self, x: Self::S, shift: i32, mask: u8) -> Self::S;
+    fn small_or(self, a: Self::S, b: Self::S) -> Self::S;
+    fn small_to_float(self, x: Self::S, signed: bool) -> Self::F;
+
     fn bytes(self, x: &[u8; 64]) -> Self::B;
     /// Each byte shifted right (left when negative) by `shift` bits, then masked. The mask must clear what a shift of
     /// wider words would bring in from the neighbour.
@@ -66,14 +74,17 @@ pub(crate) trait IntLanes: Lanes {
     /// Sums of products of codes, in whatever form the instruction set adds them cheapest.
     type P: Copy;
 
-    /// How many rows of activations share the unpacking of codes.
+    /// How many rows of activations share the unpacking of codes: 4, or 1 for single rows only.
     const INT_ROWS: usize;
     /// Whether `P` has only 16 bits for a pair of products, see [`room`].
     const NARROW: bool;
     /// What [`IntLanes::dot_signed`] adds to every code.
     const SIGNED_ZERO: i32;
 
-    fn zero_part(self) -> Self::P;
+    /// Sums that begin with minus `zero` times the sum of activations: that of the first two of every four, and of the
+    /// other two. Codes `code + zero` then give the sums of products with `code`; where the sums have 16 bits they may
+    /// wrap on the way, because the result fits.
+    fn part(self, sums: [i16; 2], zero: i16) -> Self::P;
     /// Adds the products of unsigned codes below 64 and four signed bytes (never -128) to each output's sum.
     fn dot(self, sum: Self::P, codes: Self::B, x: [i8; 4]) -> Self::P;
     fn fold(self, sum: Self::I, part: Self::P) -> Self::I;
@@ -81,9 +92,11 @@ pub(crate) trait IntLanes: Lanes {
     fn dot_signed(self, sum: Self::I, codes: Self::B, x: [i8; 4]) -> Self::I;
 }
 
-/// How many [`IntLanes::dot`]s with codes up to `most` a narrow part holds before it must be folded.
+/// How many [`IntLanes::dot`]s a narrow part holds before it must be folded: products with codes of magnitude up to
+/// `most` must fit 16 bits. A power of two, so that it divides the groups of a run.
 pub(crate) const fn room(most: i32) -> usize {
-    (i16::MAX as i32 / (2 * 127 * most)) as usize
+    let fits = (i16::MAX as i32 / (2 * 127 * most)) as usize;
+    1 << fits.ilog2()
 }
 
 /// A computation over any [`Lanes`].

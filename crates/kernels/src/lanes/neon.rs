@@ -98,6 +98,7 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
     type F = [float32x4_t; 4];
     type I = [int32x4_t; 4];
     type B = [uint8x16_t; 4];
+    type S = uint8x16_t;
 
     const ROWS: usize = 4;
 
@@ -174,6 +175,34 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
     }
 
     #[inline(always)]
+    fn small(self, x: &[u8; 16]) -> uint8x16_t {
+        found!(vld1q_u8(x.as_ptr()))
+    }
+    #[inline(always)]
+    fn small_field(self, x: uint8x16_t, shift: i32, mask: u8) -> uint8x16_t {
+        found!(vandq_u8(vshlq_u8(x, vdupq_n_s8(-shift as i8)), vdupq_n_u8(mask)))
+    }
+    #[inline(always)]
+    fn small_or(self, a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
+        found!(vorrq_u8(a, b))
+    }
+    #[inline(always)]
+    fn small_to_float(self, x: uint8x16_t, signed: bool) -> Self::F {
+        found!({
+            if signed {
+                let x = vreinterpretq_s8_u8(x);
+                let (low, high) = (vmovl_s8(vget_low_s8(x)), vmovl_s8(vget_high_s8(x)));
+                let wide = [vget_low_s16(low), vget_high_s16(low), vget_low_s16(high), vget_high_s16(high)];
+                wide.map(|x| vcvtq_f32_s32(vmovl_s16(x)))
+            } else {
+                let (low, high) = (vmovl_u8(vget_low_u8(x)), vmovl_u8(vget_high_u8(x)));
+                let wide = [vget_low_u16(low), vget_high_u16(low), vget_low_u16(high), vget_high_u16(high)];
+                wide.map(|x| vcvtq_f32_u32(vmovl_u16(x)))
+            }
+        })
+    }
+
+    #[inline(always)]
     fn bytes(self, x: &[u8; 64]) -> Self::B {
         four!(i => vld1q_u8(x.as_ptr().add(16 * i)))
     }
@@ -210,8 +239,8 @@ impl<const DOT: bool> IntLanes for Neon<DOT> {
     const SIGNED_ZERO: i32 = 0;
 
     #[inline(always)]
-    fn zero_part(self) -> Self::P {
-        self.splat_int(0)
+    fn part(self, sums: [i16; 2], zero: i16) -> Self::P {
+        self.splat_int(-i32::from(zero) * (i32::from(sums[0]) + i32::from(sums[1])))
     }
     /// Unsigned codes stay below 64, so that they are signed ones too.
     #[inline(always)]

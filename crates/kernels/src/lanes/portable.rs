@@ -22,6 +22,7 @@ impl Lanes for Portable {
     type F = [f32; 16];
     type I = [i32; 16];
     type B = [u8; 64];
+    type S = [u8; 16];
 
     const ROWS: usize = 2;
 
@@ -86,6 +87,23 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn small(self, x: &[u8; 16]) -> [u8; 16] {
+        *x
+    }
+    #[inline(always)]
+    fn small_field(self, x: [u8; 16], shift: i32, mask: u8) -> [u8; 16] {
+        x.map(|x| (if shift >= 0 { x >> shift } else { x << -shift }) & mask)
+    }
+    #[inline(always)]
+    fn small_or(self, a: [u8; 16], b: [u8; 16]) -> [u8; 16] {
+        std::array::from_fn(|i| a[i] | b[i])
+    }
+    #[inline(always)]
+    fn small_to_float(self, x: [u8; 16], signed: bool) -> [f32; 16] {
+        x.map(|x| if signed { f32::from(x as i8) } else { f32::from(x) })
+    }
+
+    #[inline(always)]
     fn bytes(self, x: &[u8; 64]) -> [u8; 64] {
         *x
     }
@@ -118,8 +136,8 @@ impl IntLanes for Portable {
     const SIGNED_ZERO: i32 = 0;
 
     #[inline(always)]
-    fn zero_part(self) -> [i32; 16] {
-        [0; 16]
+    fn part(self, sums: [i16; 2], zero: i16) -> [i32; 16] {
+        [-i32::from(zero) * (i32::from(sums[0]) + i32::from(sums[1])); 16]
     }
     #[inline(always)]
     fn dot(self, sum: [i32; 16], codes: [u8; 64], x: [i8; 4]) -> [i32; 16] {

@@ -16,10 +16,14 @@ pub(crate) const PAIR_BYTES: usize = 4 * WIDTH;
 /// `out [rows, outputs] = x [rows, cols] . W^T`; a panel is `[cols / 2][16][2]`, padded with 0.
 pub(crate) fn product(machine: Machine, panels: &[u8], x: &[f32], cols: usize, out: &mut [f32]) {
     let rows = x.len() / cols;
-    let at = |row: usize, col: usize| x.get(row * cols + col).map_or(0, |&x| u32::from(f32_to_bf16(x)));
-    let pairs = Rows::new(machine, rows, cols.div_ceil(2), |row, pair| {
-        let second = if 2 * pair + 1 < cols { at(row, 2 * pair + 1) } else { 0 };
-        at(row, 2 * pair) | second << 16
+    let pairs = Rows::new(machine, rows, cols.div_ceil(2), |first, height, out| {
+        for r in 0..height {
+            let row = x[(first + r) * cols..(first + r + 1) * cols].chunks(2);
+            for (out, pair) in out[r..].iter_mut().step_by(height).zip(row) {
+                let second = pair.get(1).map_or(0, |&x| f32_to_bf16(x));
+                *out = u32::from(f32_to_bf16(pair[0])) | u32::from(second) << 16;
+            }
+        }
     });
     let (panels, _) = panels.as_chunks::<PAIR_BYTES>();
     let outputs = out.len() / rows;

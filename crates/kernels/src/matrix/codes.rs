@@ -30,22 +30,24 @@ const fn planes(bits: usize) -> &'static [(usize, usize)] {
     }
 }
 
-/// Adds the codes of one row (`lane`) to the zeroed runs of a panel's block.
-pub(crate) fn pack<B: Block>(codes: &[u8; MAX_BLOCK], lane: usize, out: &mut [u8]) {
-    let runs = out.chunks_exact_mut(run_bytes(B::BITS));
-    for (codes, out) in codes[..B::LEN].chunks_exact(RUN).zip(runs) {
-        let mut rest = out;
-        for &(width, low) in planes(B::BITS) {
-            let (plane, after) = rest.split_at_mut(run_bytes(width));
-            rest = after;
-            let per_byte = 8 / width;
-            let mask = (0xff_u8) >> (8 - width);
-            for (group, codes) in codes.chunks_exact(4).enumerate() {
-                let at = group / per_byte * GROUP + 4 * lane;
-                let shift = width * (group % per_byte);
-                for (byte, code) in plane[at..at + 4].iter_mut().zip(codes) {
+/// Packs the codes of sixteen rows into the zeroed runs of a panel's block.
+pub(crate) fn pack<B: Block>(rows: &[[u8; MAX_BLOCK]; WIDTH], out: &mut [u8]) {
+    for (run, out) in out.chunks_exact_mut(run_bytes(B::BITS)).enumerate() {
+        for group in 0..RUN / 4 {
+            let mut codes = [0; GROUP];
+            let first = run * RUN + 4 * group;
+            for (codes, row) in codes.chunks_exact_mut(4).zip(rows) {
+                codes.copy_from_slice(&row[first..first + 4]);
+            }
+            let mut base = 0;
+            for &(width, low) in planes(B::BITS) {
+                let per_byte = 8 / width;
+                let (mask, shift) = (0xff_u8 >> (8 - width), width * (group % per_byte));
+                let plane = &mut out[base + group / per_byte * GROUP..][..GROUP];
+                for (byte, code) in plane.iter_mut().zip(&codes) {
                     *byte |= (code >> low & mask) << shift;
                 }
+                base += run_bytes(width);
             }
         }
     }

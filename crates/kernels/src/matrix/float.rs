@@ -50,13 +50,37 @@ impl<'a> Rows<'a, f32> {
             let tiles = Cow::Borrowed(&x.data[..x.cols]);
             return Rows { tiles, tile_rows: tile_rows(machine), rows: 1, cols: x.cols };
         }
-        Rows::new(machine, x.rows, x.cols, |row, col| x.data[row * x.row_stride + col * x.col_stride])
+        let fill = |first: usize, height: usize, out: &mut [f32]| {
+            let data = &x.data[first * x.row_stride..];
+            if x.col_stride == 1 {
+                for r in 0..height {
+                    let row = &data[r * x.row_stride..][..x.cols];
+                    out[r..].iter_mut().step_by(height).zip(row).for_each(|(out, x)| *out = *x);
+                }
+            } else if x.row_stride == 1 {
+                for (col, out) in out.chunks_exact_mut(height).enumerate() {
+                    out.copy_from_slice(&data[col * x.col_stride..][..height]);
+                }
+            } else {
+                for (col, out) in out.chunks_exact_mut(height).enumerate() {
+                    let column = data[col * x.col_stride..].iter().step_by(x.row_stride.max(1));
+                    out.iter_mut().zip(column).for_each(|(out, x)| *out = *x);
+                }
+            }
+        };
+        Rows::new(machine, x.rows, x.cols, fill)
     }
 }
 
 impl<T: Copy + Default + Send + Sync> Rows<'static, T> {
-    /// Lays out `rows` rows of `cols` elements `at(row, col)` for the tiles of `machine`.
-    pub(crate) fn new(machine: Machine, rows: usize, cols: usize, at: impl Fn(usize, usize) -> T + Sync) -> Self {
+    /// Lays out `rows` rows of `cols` elements for the tiles of `machine`. `fill(first, height, out)` writes the tile
+    /// `[cols][height]` of the rows from `first` on.
+    pub(crate) fn new(
+        machine: Machine,
+        rows: usize,
+        cols: usize,
+        fill: impl Fn(usize, usize, &mut [T]) + Sync,
+    ) -> Self {
         let tile_rows = tile_rows(machine);
         let mut tiles = vec![T::default(); rows * cols];
         {
@@ -65,14 +89,10 @@ impl<T: Copy + Default + Send + Sync> Rows<'static, T> {
                 let first = tile * tile_rows;
                 let height = tile_rows.min(rows - first);
                 // SAFETY: each tile belongs to one task.
-                let out = unsafe { out.part(first * cols, height * cols) };
-                for (col, out) in out.chunks_exact_mut(height).enumerate() {
-                    for (row, out) in out.iter_mut().enumerate() {
-                        *out = at(first + row, col);
-                    }
-                }
+                fill(first, height, unsafe { out.part(first * cols, height * cols) });
             };
             let tiles = rows.div_ceil(tile_rows);
+            // Waking others costs more than laying out a few rows.
             if rows * cols < 1 << 14 { (0..tiles).for_each(tile) } else { parallel(tiles, tile) }
         }
         Rows { tiles: Cow::Owned(tiles), tile_rows, rows, cols }

@@ -7,61 +7,77 @@
 use super::codes::{RUN, group, run_of};
 use super::scales::{Packed, Subs};
 use super::tasks::{Output, Part};
+use crate::isa::{Isa, Machine};
 use crate::lanes::{IntKernel, IntLanes, WIDTH, room};
 use crate::pool::parallel;
 use crate::quant::{Coding, MAX_SUBS};
+use std::marker::PhantomData;
 
-/// Inputs whose codes are summed for types with a minimum or a zero point: the shortest run with a scale.
-const SUM: usize = 16;
+/// 32 activations of each of `R` rows.
+#[derive(Debug, Clone, Copy)]
+struct Run<const R: usize> {
+    codes: [[i8; RUN]; R],
+    /// NaN where one of the activations is not finite.
+    scales: [f32; R],
+    /// Sums of the codes of the first half, the second half, and all: of the first two of every four and of the other
+    /// two. For types with a zero point.
+    sums: [[[i16; 2]; 3]; R],
+    /// The sums times the scale: sums of the activations. For types with a minimum.
+    totals: [[f32; 3]; R],
+}
 
-/// Rows of activations in eight bits.
-#[derive(Debug, Default)]
+/// Rows of activations in eight bits: as many tiles of four as the machine's lanes make use of, then single rows.
+#[derive(Debug)]
 pub(crate) struct Activations {
-    cols: usize,
-    codes: Vec<i8>,
-    /// For every 32 inputs; NaN where one of them is not finite.
-    scales: Vec<f32>,
-    /// Sums of the codes of every 16 inputs.
-    sums: Vec<i32>,
+    runs: usize,
+    fours: Vec<Run<4>>,
+    ones: Vec<Run<1>>,
 }
 
 impl Activations {
     /// Rounds rows of `cols` (a multiple of 32).
-    pub(crate) fn new(x: &[f32], cols: usize) -> Activations {
-        let mut codes = vec![0; x.len()];
-        let mut scales = vec![0.0; x.len() / RUN];
-        let mut sums = vec![0; x.len() / SUM];
-        {
-            let rows = x.len() / cols;
-            let (codes, scales, sums) = (Output::new(&mut codes), Output::new(&mut scales), Output::new(&mut sums));
-            // A row alone is not worth waking anyone.
-            let row = |row: usize| {
-                // SAFETY: each row of the three buffers belongs to one task.
-                let (codes, scales, sums) = unsafe {
-                    (
-                        codes.part(row * cols, cols),
-                        scales.part(row * cols / RUN, cols / RUN),
-                        sums.part(row * cols / SUM, cols / SUM),
-                    )
-                };
-                round_row(&x[row * cols..(row + 1) * cols], codes, scales, sums);
-            };
-            if x.len() < 1 << 14 { (0..rows).for_each(row) } else { parallel(rows, row) }
-        }
-        Activations { cols, codes, scales, sums }
+    pub(crate) fn new(machine: Machine, x: &[f32], cols: usize) -> Activations {
+        let (runs, rows) = (cols / RUN, x.len() / cols);
+        let tiles = if machine.isa == Isa::Portable { 0 } else { rows / 4 };
+        let (fours, ones) = x.split_at(4 * tiles * cols);
+        Activations { runs, fours: round(fours, cols), ones: round(ones, cols) }
     }
 }
 
-/// Rounds one row.
-fn round_row(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
-    let (runs, _) = x.as_chunks::<RUN>();
-    let (codes, _) = codes.as_chunks_mut::<RUN>();
-    for (((x, codes), scale), sums) in runs.iter().zip(codes).zip(scales).zip(sums.chunks_exact_mut(2)) {
-        *scale = round_run(x, codes);
-        for (sum, codes) in sums.iter_mut().zip(codes.chunks_exact(SUM)) {
-            *sum = codes.iter().map(|&code| i32::from(code)).sum();
-        }
+/// Rounds whole tiles of `R` rows.
+fn round<const R: usize>(x: &[f32], cols: usize) -> Vec<Run<R>> {
+    let (runs, tiles) = (cols / RUN, x.len() / cols / R);
+    let empty = Run { codes: [[0; RUN]; R], scales: [0.0; R], sums: [[[0; 2]; 3]; R], totals: [[0.0; 3]; R] };
+    let mut out = vec![empty; runs * tiles];
+    {
+        let out = Output::new(&mut out);
+        let tile = |tile: usize| {
+            // SAFETY: each tile belongs to one task.
+            let out = unsafe { out.part(tile * runs, runs) };
+            for (r, row) in x[tile * R * cols..(tile + 1) * R * cols].chunks_exact(cols).enumerate() {
+                for (run, x) in out.iter_mut().zip(row.as_chunks::<RUN>().0) {
+                    let scale = round_run(x, &mut run.codes[r]);
+                    let (first, second) = run.codes[r].split_at(RUN / 2);
+                    let [first, second] = [first, second].map(pair_sums);
+                    run.scales[r] = scale;
+                    run.sums[r] = [first, second, [first[0] + second[0], first[1] + second[1]]];
+                    run.totals[r] = run.sums[r].map(|[first, second]| scale * f32::from(first + second));
+                }
+            }
+        };
+        // Waking others costs more than rounding a few rows.
+        if x.len() < 1 << 14 { (0..tiles).for_each(tile) } else { parallel(tiles, tile) }
     }
+    out
+}
+
+/// The sum of the first two of every four codes, and of the other two.
+fn pair_sums(codes: &[i8]) -> [i16; 2] {
+    let (fours, _) = codes.as_chunks::<4>();
+    fours.iter().fold([0, 0], |[first, second], four| {
+        let [a, b, c, d] = four.map(i16::from);
+        [first + a + b, second + c + d]
+    })
 }
 
 /// Rounds 32 activations and returns their scale: NaN, over codes of 0, when one of them is not finite.
@@ -89,11 +105,12 @@ pub(crate) struct Int8<'a, B> {
     pub(crate) x: &'a Activations,
     pub(crate) out: &'a Output<'a, f32>,
     pub(crate) part: Part,
-    pub(crate) block: std::marker::PhantomData<B>,
+    pub(crate) block: PhantomData<B>,
 }
 
-/// Rows of activations that share a panel's unpacked scales.
-pub(crate) const ROW_BLOCK: usize = 96;
+/// Rows of activations that share a panel's unpacked scales: a multiple of 4, and few enough that a block's part of
+/// them stays in the first cache.
+pub(crate) const ROW_BLOCK: usize = 32;
 
 impl<B: Packed> IntKernel for Int8<'_, B> {
     #[inline(always)]
@@ -101,24 +118,28 @@ impl<B: Packed> IntKernel for Int8<'_, B> {
         let mut sums = [[0.0; WIDTH]; ROW_BLOCK];
         let (mut scales, mut minima) = ([[0.0; WIDTH]; MAX_SUBS], [[0.0; WIDTH]; MAX_SUBS]);
         let rows = self.part.rows.clone();
+        let sums = &mut sums[..rows.len()];
+        // Rows before `in_fours` lie in tiles of four; a part begins with a tile.
+        let in_fours = 4 * self.x.fours.len() / self.x.runs;
+        let fours = in_fours.clamp(rows.start, rows.end) - rows.start;
         for panel in self.part.panels.clone() {
-            let sums = &mut sums[..rows.len()];
             sums.fill([0.0; WIDTH]);
             let bytes = &self.panels[panel * self.panel_bytes..(panel + 1) * self.panel_bytes];
             for (index, block) in bytes.chunks_exact(WIDTH * B::BYTES).enumerate() {
                 let (head, codes) = block.split_at(B::HEAD);
                 B::unpack_head(l, head, &mut scales, &mut minima);
-                let block =
-                    Unpacked::<B> { codes, scales: &scales, minima: &minima, first: index * B::LEN, block: self.block };
-                let mut row = 0;
-                // Written so that lanes without tiles of four make no code for them.
-                while L::INT_ROWS == 4 && row + 4 <= sums.len() {
-                    block.tile::<L, 4>(l, self.x, rows.start + row, &mut sums[row..]);
-                    row += 4;
+                let block = Unpacked::<B> { codes, scales: &scales, minima: &minima, block: PhantomData };
+                let first = index * B::LEN / RUN;
+                // Lanes that make no use of tiles of four have no code for them.
+                if L::INT_ROWS == 4 {
+                    for (tile, sums) in sums[..fours].chunks_exact_mut(4).enumerate() {
+                        let at = (rows.start / 4 + tile) * self.x.runs + first;
+                        block.tile::<L, 4>(l, &self.x.fours[at..at + B::LEN / RUN], sums);
+                    }
                 }
-                while row < sums.len() {
-                    block.tile::<L, 1>(l, self.x, rows.start + row, &mut sums[row..]);
-                    row += 1;
+                for (row, sums) in sums[fours..].chunks_exact_mut(1).enumerate() {
+                    let at = (rows.start + fours - in_fours + row) * self.x.runs + first;
+                    block.tile::<L, 1>(l, &self.x.ones[at..at + B::LEN / RUN], sums);
                 }
             }
             self.part.write(self.out, panel, sums);
@@ -126,49 +147,38 @@ impl<B: Packed> IntKernel for Int8<'_, B> {
     }
 }
 
-/// A panel's block with its scales formed; `first` is the index of its first input.
+/// A panel's block with its scales formed.
 struct Unpacked<'a, B> {
     codes: &'a [u8],
     scales: &'a Subs,
     minima: &'a Subs,
-    first: usize,
-    block: std::marker::PhantomData<B>,
+    block: PhantomData<B>,
 }
 
 impl<B: Packed> Unpacked<'_, B> {
     /// Adds the block's products with `R` rows of activations.
     #[inline(always)]
-    fn tile<L: IntLanes, const R: usize>(&self, l: L, x: &Activations, row: usize, out: &mut [[f32; WIDTH]]) {
+    fn tile<L: IntLanes, const R: usize>(&self, l: L, x: &[Run<R>], out: &mut [[f32; WIDTH]]) {
         let Some(out) = out.first_chunk_mut::<R>() else { return };
         let mut sums = [l.splat(0.0); R];
         for r in 0..R {
             sums[r] = l.load(&out[r]);
         }
-        for run in 0..B::LEN / RUN {
+        for (run, x) in x.iter().enumerate() {
             let groups = run_of::<B>(self.codes, run);
-            let mut codes = [&[0; RUN]; R];
-            let mut scale = [0.0; R];
-            let mut code_sums = [[0, 0]; R];
-            for r in 0..R {
-                let at = (row + r) * x.cols + self.first + run * RUN;
-                let (Some(c), Some(s)) = (x.codes[at..].first_chunk(), x.sums[at / SUM..].first_chunk()) else {
-                    return;
-                };
-                (codes[r], code_sums[r], scale[r]) = (c, *s, x.scales[at / RUN]);
-            }
             if B::SUB == RUN {
-                let products = products::<L, B, R, 0, 8>(l, groups, &codes);
+                let products = products::<L, B, R, 2>(l, groups, x);
                 for r in 0..R {
-                    let code_sum = code_sums[r][0] + code_sums[r][1];
-                    sums[r] = self.add(l, sums[r], run, products[r], code_sum, scale[r]);
+                    sums[r] = self.add(l, sums[r], run, products[r], (x.scales[r], x.totals[r][2]));
                 }
             } else {
-                let products =
-                    [products::<L, B, R, 0, 4>(l, groups, &codes), products::<L, B, R, 4, 8>(l, groups, &codes)];
-                for half in 0..2 {
-                    for r in 0..R {
-                        sums[r] = self.add(l, sums[r], 2 * run + half, products[half][r], code_sums[r][half], scale[r]);
-                    }
+                let first = products::<L, B, R, 0>(l, groups, x);
+                for r in 0..R {
+                    sums[r] = self.add(l, sums[r], 2 * run, first[r], (x.scales[r], x.totals[r][0]));
+                }
+                let second = products::<L, B, R, 1>(l, groups, x);
+                for r in 0..R {
+                    sums[r] = self.add(l, sums[r], 2 * run + 1, second[r], (x.scales[r], x.totals[r][1]));
                 }
             }
         }
@@ -177,45 +187,63 @@ impl<B: Packed> Unpacked<'_, B> {
         }
     }
 
-    /// Adds the products of one run with a scale, times its scale and the activations'.
+    /// Adds the products of one run with a scale, times its scale and the activations', and its minimum times the sum
+    /// of the activations.
     #[inline(always)]
-    fn add<L: IntLanes>(&self, l: L, sum: L::F, sub: usize, products: L::I, code_sum: i32, scale: f32) -> L::F {
-        let zero = match B::CODING {
-            Coding::Unsigned { zero } => i32::from(zero),
-            Coding::Signed | Coding::Table(_) => L::SIGNED_ZERO,
-        };
-        let products = if zero == 0 { products } else { l.sub_int(products, l.splat_int(zero * code_sum)) };
+    fn add<L: IntLanes>(&self, l: L, sum: L::F, sub: usize, products: L::I, (scale, total): (f32, f32)) -> L::F {
         let weight = l.mul(l.load(&self.scales[sub]), l.splat(scale));
         let sum = l.fma(l.to_float(products), weight, sum);
-        if B::HAS_MINIMUM { l.fma(l.load(&self.minima[sub]), l.splat(scale * code_sum as f32), sum) } else { sum }
+        if B::HAS_MINIMUM { l.fma(l.load(&self.minima[sub]), l.splat(total), sum) } else { sum }
     }
 }
 
-/// Sums of products of groups `FROM..TO` of a run with `R` rows of activations.
+/// Sums of products of a run with `R` rows of activations: of its first half (`PART` 0), its second (1), or all (2).
 #[inline(always)]
-fn products<L: IntLanes, B: Packed, const R: usize, const FROM: usize, const TO: usize>(
+fn products<L: IntLanes, B: Packed, const R: usize, const PART: usize>(
     l: L,
     groups: &[[u8; 64]],
-    x: &[&[i8; RUN]; R],
+    x: &Run<R>,
 ) -> [L::I; R] {
-    let signed = !matches!(B::CODING, Coding::Unsigned { .. });
-    let room = if L::NARROW && !signed { room((1 << B::BITS) - 1) } else { RUN };
+    let (from, count) = if PART == 2 { (0, 8) } else { (4 * PART, 4) };
     let mut sums = [l.splat_int(0); R];
-    let mut parts = [l.zero_part(); R];
-    for g in FROM..TO {
-        let codes = group::<L, B>(l, groups, g);
-        for r in 0..R {
-            let four = [x[r][4 * g], x[r][4 * g + 1], x[r][4 * g + 2], x[r][4 * g + 3]];
-            if signed {
-                sums[r] = l.dot_signed(sums[r], codes, four);
-            } else {
-                parts[r] = l.dot(parts[r], codes, four);
-                if (g + 1 - FROM) % room == 0 || g + 1 == TO {
-                    sums[r] = l.fold(sums[r], parts[r]);
-                    parts[r] = l.zero_part();
-                }
+    let Coding::Unsigned { zero } = B::CODING else {
+        for (sum, of_codes) in sums.iter_mut().zip(&x.sums) {
+            let [first, second] = of_codes[PART].map(i32::from);
+            *sum = l.splat_int(-L::SIGNED_ZERO * (first + second));
+        }
+        for g in from..from + count {
+            let codes = group::<L, B>(l, groups, g);
+            for (sum, x) in sums.iter_mut().zip(&x.codes) {
+                *sum = l.dot_signed(*sum, codes, four(x, g));
             }
+        }
+        return sums;
+    };
+    // A zero point halves the magnitudes, so that a run always fits.
+    let most = if zero == 0 { (1 << B::BITS) - 1 } else { i32::from(zero) };
+    let room = if L::NARROW { room(most).min(count) } else { count };
+    debug_assert!(zero == 0 || room == count);
+    for first in 0..count / room {
+        let mut parts = [l.part([0, 0], 0); R];
+        for (part, of_codes) in parts.iter_mut().zip(&x.sums) {
+            *part = l.part(of_codes[PART], i16::from(zero));
+        }
+        for g in 0..room {
+            let g = from + first * room + g;
+            let codes = group::<L, B>(l, groups, g);
+            for (part, x) in parts.iter_mut().zip(&x.codes) {
+                *part = l.dot(*part, codes, four(x, g));
+            }
+        }
+        for r in 0..R {
+            sums[r] = l.fold(sums[r], parts[r]);
         }
     }
     sums
+}
+
+/// The codes that meet group `g`.
+#[inline(always)]
+fn four(codes: &[i8; RUN], g: usize) -> [i8; 4] {
+    [codes[4 * g], codes[4 * g + 1], codes[4 * g + 2], codes[4 * g + 3]]
 }

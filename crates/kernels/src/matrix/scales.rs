@@ -31,19 +31,19 @@ fn pack_f16(rows: &Rows<'_>, at: usize, head: &mut [u8]) {
 
 /// Sixteen f16 at `at`, widened.
 #[inline(always)]
-fn f16s<L: Lanes>(l: L, head: &[u8], at: usize) -> [f32; WIDTH] {
-    let mut out = [0.0; WIDTH];
-    if let Some(bytes) = head[at..].first_chunk() {
-        l.store(l.load_f16(bytes), &mut out);
+fn f16s<L: Lanes>(l: L, head: &[u8], at: usize) -> L::F {
+    match head[at..].first_chunk() {
+        Some(bytes) => l.load_f16(bytes),
+        None => l.splat(0.0),
     }
-    out
 }
 
-/// `d * value(byte)` for sixteen rows.
+/// Sixteen bytes at `at`.
 #[inline(always)]
-fn times(d: &[f32; WIDTH], bytes: &[u8], value: impl Fn(u8) -> f32, out: &mut [f32; WIDTH]) {
-    for ((out, d), &byte) in out.iter_mut().zip(d).zip(&bytes[..WIDTH]) {
-        *out = d * value(byte);
+fn bytes<L: Lanes>(l: L, head: &[u8], at: usize) -> L::S {
+    match head[at..].first_chunk() {
+        Some(bytes) => l.small(bytes),
+        None => l.small(&[0; 16]),
     }
 }
 
@@ -59,9 +59,9 @@ macro_rules! one_scale {
             }
             #[inline(always)]
             fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, minima: &mut Subs) {
-                scales[0] = f16s(l, head, 0);
+                l.store(f16s(l, head, 0), &mut scales[0]);
                 if Self::HAS_MINIMUM {
-                    minima[0] = f16s(l, head, 32);
+                    l.store(f16s(l, head, 32), &mut minima[0]);
                 }
             }
         }
@@ -102,16 +102,14 @@ macro_rules! k_four {
             }
             #[inline(always)]
             fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, minima: &mut Subs) {
-                let (d, dmin) = (f16s(l, head, 0), f16s(l, head, 32));
+                let (d, dmin) = (f16s(l, head, 0), l.mul(f16s(l, head, 32), l.splat(-1.0)));
                 for sub in 0..8 {
-                    let (low, high) = (&head[64 + 16 * sub..][..16], &head[192 + 16 * (sub / 2)..][..16]);
-                    let shift = 4 * (sub % 2);
-                    for i in 0..WIDTH {
-                        let upper = high[i] >> shift;
-                        let (scale, minimum) = (low[i] & 15 | upper << 4 & 48, low[i] >> 4 | upper << 2 & 48);
-                        scales[sub][i] = d[i] * f32::from(scale);
-                        minima[sub][i] = -(dmin[i] * f32::from(minimum));
-                    }
+                    let (low, high) = (bytes(l, head, 64 + 16 * sub), bytes(l, head, 192 + 16 * (sub / 2)));
+                    let shift = 4 * (sub % 2) as i32;
+                    let scale = l.small_or(l.small_field(low, 0, 15), l.small_field(high, shift - 4, 48));
+                    let minimum = l.small_or(l.small_field(low, 4, 15), l.small_field(high, shift - 2, 48));
+                    l.store(l.mul(d, l.small_to_float(scale, false)), &mut scales[sub]);
+                    l.store(l.mul(dmin, l.small_to_float(minimum, false)), &mut minima[sub]);
                 }
             }
         }
@@ -132,7 +130,7 @@ impl Packed for quant::Q6K {
     fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, _: &mut Subs) {
         let d = f16s(l, head, 0);
         for (sub, scales) in scales.iter_mut().enumerate() {
-            times(&d, &head[32 + 16 * sub..], |byte| f32::from(byte as i8), scales);
+            l.store(l.mul(d, l.small_to_float(bytes(l, head, 32 + 16 * sub), true)), scales);
         }
     }
 }
@@ -149,11 +147,11 @@ impl Packed for quant::Q2K {
     }
     #[inline(always)]
     fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, minima: &mut Subs) {
-        let (d, dmin) = (f16s(l, head, 0), f16s(l, head, 32));
+        let (d, dmin) = (f16s(l, head, 0), l.mul(f16s(l, head, 32), l.splat(-1.0)));
         for (sub, (scales, minima)) in scales.iter_mut().zip(minima).enumerate() {
-            let bytes = &head[64 + 16 * sub..];
-            times(&d, bytes, |byte| f32::from(byte & 15), scales);
-            times(&dmin, bytes, |byte| -f32::from(byte >> 4), minima);
+            let both = bytes(l, head, 64 + 16 * sub);
+            l.store(l.mul(d, l.small_to_float(l.small_field(both, 0, 15), false)), scales);
+            l.store(l.mul(dmin, l.small_to_float(l.small_field(both, 4, 15), false)), minima);
         }
     }
 }
@@ -178,13 +176,13 @@ macro_rules! six_bits {
             fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, _: &mut Subs) {
                 let subs = Self::LEN / Self::SUB;
                 let d = f16s(l, head, 0);
-                for sub in 0..subs {
-                    let (low, high) =
-                        (&head[32 + 16 * (sub / 2)..][..16], &head[32 + 8 * subs + 16 * (sub / 4)..][..16]);
-                    for i in 0..WIDTH {
-                        let stored = low[i] >> (4 * (sub % 2)) & 15 | (high[i] >> (2 * (sub % 4)) & 3) << 4;
-                        scales[sub][i] = d[i] * (f32::from(stored) - 32.0);
-                    }
+                for (sub, scales) in scales[..subs].iter_mut().enumerate() {
+                    let low = bytes(l, head, 32 + 16 * (sub / 2));
+                    let high = bytes(l, head, 32 + 8 * subs + 16 * (sub / 4));
+                    let low = l.small_field(low, 4 * (sub % 2) as i32, 15);
+                    let high = l.small_field(high, 2 * (sub % 4) as i32 - 4, 48);
+                    let stored = l.add(l.small_to_float(l.small_or(low, high), false), l.splat(-32.0));
+                    l.store(l.mul(d, stored), scales);
                 }
             }
         }

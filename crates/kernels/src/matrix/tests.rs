@@ -191,6 +191,7 @@ fn bf16_arithmetic_agrees_with_rounded_weights_and_activations() {
 
 #[test]
 fn bits_do_not_depend_on_the_other_rows_or_the_threads() {
+    let _turn = crate::pool::tests::TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let m = 205;
     for dtype in BLOCKS.into_iter().chain([DType::F32, DType::F16, DType::BF16]) {
         let (rows, cols) = (52, 512);
@@ -212,7 +213,7 @@ fn bits_do_not_depend_on_the_other_rows_or_the_threads() {
                 for count in [1, 2, 3, 5, 6, 11] {
                     for first in [0, 3, 101, m - count] {
                         let mut some = vec![f32::NAN; count * rows];
-                        crate::parallel(1, |_| {});
+                        crate::set_threads(1 + count % 4);
                         matrix.matmul(&x[first * cols..(first + count) * cols], &mut some);
                         let expected = &all[first * rows..(first + count) * rows];
                         assert_eq!(some, expected, "{dtype} {machine} {arithmetic:?}: rows {first}.. of {count}");
@@ -221,6 +222,7 @@ fn bits_do_not_depend_on_the_other_rows_or_the_threads() {
             }
         }
     }
+    crate::set_threads(0);
 }
 
 #[test]
@@ -283,11 +285,11 @@ fn tiny_and_huge_activations_keep_their_meaning() {
     let bytes = weights(DType::Q8_0, rows, cols);
     for machine in machines() {
         let matrix = build(machine, Arithmetic::Int8, rows, cols, DType::Q8_0, &bytes);
-        for (size, finite) in [(0.0, true), (1e-40, true), (1e-36, true), (1e30, true)] {
+        for size in [0.0, 1e-40, 1e-36, 1e30] {
             let x: Vec<f32> = noise(9, cols).iter().map(|x| x * size).collect();
             let mut out = vec![f32::NAN; rows];
             matrix.matmul(&x, &mut out);
-            assert_eq!(out.iter().all(|y| y.is_finite()), finite, "{machine} {size}");
+            assert!(out.iter().all(|y| y.is_finite()), "{machine} {size}");
             assert!(size > 0.0 || out.iter().all(|&y| y == 0.0));
         }
     }
@@ -323,7 +325,7 @@ fn impossible_matrices_are_refused_and_empty_ones_work() {
     for (rows, cols) in [(0, 256), (3, 0), (0, 0)] {
         let matrix = Matrix::builder(rows, cols, DType::F32, Compute::Native).unwrap().finish().unwrap();
         let mut out = vec![f32::NAN; 2 * rows];
-        matrix.matmul(&vec![1.0; 2 * cols], &mut out[..if cols == 0 { 2 * rows } else { 2 * rows }]);
+        matrix.matmul(&vec![1.0; 2 * cols], &mut out);
         assert!(out.iter().all(|&y| y == 0.0));
         matrix.read_rows(0, &mut []);
     }

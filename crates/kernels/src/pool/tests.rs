@@ -2,7 +2,7 @@ use super::*;
 use std::sync::atomic::AtomicU32;
 
 /// The pool is one per process: tests that change its size take turns.
-static TURN: Mutex<()> = Mutex::new(());
+pub(crate) static TURN: Mutex<()> = Mutex::new(());
 
 fn each_once(tasks: usize) {
     let counts: Vec<AtomicU32> = (0..tasks).map(|_| AtomicU32::new(0)).collect();

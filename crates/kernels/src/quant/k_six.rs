@@ -26,9 +26,12 @@ impl Block for Q6K {
     const HAS_MINIMUM: bool = false;
 
     fn codes(block: &[u8], codes: &mut [u8; MAX_BLOCK]) {
-        for (i, code) in codes.iter_mut().enumerate() {
-            let (low, high) = places(i);
-            *code = (block[low.0] >> low.1 & 15) | (block[high.0] >> high.1 & 3) << 4;
+        for (run, codes) in codes.chunks_exact_mut(32).enumerate() {
+            let (low, high) = places(32 * run);
+            let bytes = block[low.0..low.0 + 32].iter().zip(&block[high.0..high.0 + 32]);
+            for (code, (low_bits, high_bits)) in codes.iter_mut().zip(bytes) {
+                *code = (low_bits >> low.1 & 15) | (high_bits >> high.1 & 3) << 4;
+            }
         }
     }
     fn scales(block: &[u8], scales: &mut [f32; MAX_SUBS], _: &mut [f32; MAX_SUBS]) {

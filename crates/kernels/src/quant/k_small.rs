@@ -18,9 +18,11 @@ fn two_bits(i: usize) -> (usize, usize) {
 }
 
 fn get_two(bytes: &[u8], codes: &mut [u8; MAX_BLOCK]) {
-    for (i, code) in codes.iter_mut().enumerate() {
-        let (byte, shift) = two_bits(i);
-        *code = bytes[byte] >> shift & 3;
+    for (run, codes) in codes.chunks_exact_mut(32).enumerate() {
+        let (first, shift) = two_bits(32 * run);
+        for (code, byte) in codes.iter_mut().zip(&bytes[first..first + 32]) {
+            *code = byte >> shift & 3;
+        }
     }
 }
 

@@ -26,16 +26,16 @@ pub(crate) fn f32_to_bf16(x: f32) -> u16 {
 }
 
 /// The 8-bit float of four exponent and three mantissa bits, without infinities (OCX OFP8 E4M3, "fn").
+#[inline(always)]
 fn e4m3_to_f32(bits: u8) -> f32 {
-    if bits & 0x7f == 0x7f {
-        return f32::NAN;
-    }
-    // The fields are those of an f16 with a bias of 7 instead of 15: four binades of 2^8 in all.
+    // The fields are those of an f16 with a bias of 7 instead of 15: a factor of 2^8 in all.
     let half = u16::from(bits & 0x80) << 8 | u16::from(bits & 0x7f) << 7;
-    f16_to_f32(half) * 256.0
+    let special = if bits & 0x7f == 0x7f { 0x7fc0_0000 } else { 0 };
+    f32::from_bits((f16_to_f32(half) * 256.0).to_bits() | special)
 }
 
 /// The 8-bit float of five exponent and two mantissa bits: the upper half of an f16.
+#[inline(always)]
 fn e5m2_to_f32(bits: u8) -> f32 {
     f16_to_f32(u16::from(bits) << 8)
 }

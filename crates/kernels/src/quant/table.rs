@@ -23,8 +23,9 @@ pub(crate) struct Mxfp4;
 #[inline(always)]
 pub(crate) fn half_power(exponent: u8) -> f32 {
     let exponent = u32::from(exponent);
-    // Below 2^-126 the number is subnormal.
-    f32::from_bits(if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 })
+    // Below 2^-126 the number is subnormal: 2^-128 and 2^-127.
+    let (small, normal) = (0x0020_0000 << (exponent & 1), exponent.wrapping_sub(1) << 23);
+    f32::from_bits(if exponent < 2 { small } else { normal })
 }
 
 /// The six-bit scale of run `sub` (0..8) of an `IQ4_XS` block.

@@ -62,9 +62,9 @@ pub fn one_line(message: &str) -> String {
 
 /// The reader of our output went away (`attend ... | head`): not an error.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
-    })
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe))
 }
 
 /// A panic is a mistake of this program: it becomes one line that can be reported.

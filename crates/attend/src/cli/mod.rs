@@ -1,15 +1,26 @@
 //! The command line.
 
+pub mod chat;
 pub mod completions;
 pub mod doctor;
 pub mod error;
+pub mod input;
 pub mod interrupt;
 pub mod list;
+pub mod logits;
+pub mod measure;
 pub mod options;
+pub mod perplexity;
+pub mod prefix;
 pub mod pull;
 pub mod rm;
+pub mod run;
 pub mod sampling;
+pub mod score;
 pub mod screen;
+pub mod session;
+pub mod show;
+pub mod tokens;
 pub mod values;
 pub mod verify;
 
@@ -19,12 +30,17 @@ use std::process::ExitCode;
 
 /// Run, check and look into transformer models, on the computer you have.
 #[derive(Debug, Parser)]
-#[command(name = "attend", version, max_term_width = 110, after_help = "Examples:
+#[command(
+    name = "attend",
+    version,
+    max_term_width = 110,
+    after_help = "Examples:
   attend run \"Why is the sky blue?\"
   attend chat
   attend show -m model.gguf
 
-`attend COMMAND --help` has examples for each command.")]
+`attend COMMAND --help` has examples for each command."
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -32,6 +48,20 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Answer one prompt
+    Run(Box<run::RunArgs>),
+    /// Hold a conversation
+    Chat(Box<chat::ChatArgs>),
+    /// What a model is made of, layer by layer
+    Show(show::ShowArgs),
+    /// How a text is cut into tokens
+    Tokens(tokens::TokensArgs),
+    /// What a model gives for a text, before any sampling
+    Logits(logits::LogitsArgs),
+    /// The log-probability of each token of a text
+    Score(score::ScoreArgs),
+    /// How well a model predicts a text
+    Perplexity(perplexity::PerplexityArgs),
     /// Bring a model into the models folder
     Pull(pull::PullArgs),
     /// Show the models of the folder
@@ -60,6 +90,13 @@ pub fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<bool> {
     match command {
+        Command::Run(args) => run::run(&args),
+        Command::Chat(args) => chat::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Tokens(args) => tokens::run(&args),
+        Command::Logits(args) => logits::run(&args),
+        Command::Score(args) => score::run(&args),
+        Command::Perplexity(args) => perplexity::run(&args),
         Command::Pull(args) => pull::run(&args),
         Command::List(args) => list::run(&args),
         Command::Rm(args) => rm::run(&args),

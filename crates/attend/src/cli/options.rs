@@ -2,6 +2,8 @@
 
 use super::values;
 use clap::{Args, ValueEnum};
+use serde_json::Value;
+use std::path::PathBuf;
 
 /// Which model a command works on.
 #[derive(Debug, Clone, Args)]
@@ -35,6 +37,26 @@ pub struct ComputeArgs {
     /// The fast attention, or the one that spells out every step
     #[arg(long, value_name = "KIND", default_value = "flash", value_enum)]
     pub attention: AttentionChoice,
+}
+
+/// How a conversation becomes a prompt.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Chat template")]
+pub struct TemplateArgs {
+    /// Use the template in this file instead of the model's own
+    #[arg(long, value_name = "FILE")]
+    pub chat_template: Option<PathBuf>,
+    /// A variable that the template looks at, as in enable_thinking=false; the value is JSON, else text (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = template_variable)]
+    pub template_var: Vec<(String, Value)>,
+}
+
+fn template_variable(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("NAME=VALUE is wanted")?;
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err("a name of letters, digits and _ is wanted before the =".into());
+    }
+    Ok((name.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()))))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -74,7 +74,7 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "N", value_parser = values::count, allow_negative_numbers = true)]
     pub no_repeat_ngram_size: Option<usize>,
     /// 2 turns mirostat 2 on, which aims at an even surprise
-    #[arg(long, value_name = "0|2", value_parser = ["0", "2"])]
+    #[arg(long, value_name = "0|2", value_parser = ["0", "2"], allow_negative_numbers = true)]
     pub mirostat: Option<String>,
     /// The surprise that mirostat aims at, in bits
     #[arg(long, value_name = "X", value_parser = values::positive, allow_negative_numbers = true)]
@@ -83,19 +83,19 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "X", value_parser = values::not_negative, allow_negative_numbers = true)]
     pub mirostat_eta: Option<f32>,
     /// Adds to a token's logit; the token by id or text (may be repeated)
-    #[arg(long, value_name = "TOKEN=X", value_parser = values::token_bias)]
+    #[arg(long, value_name = "TOKEN=X", value_parser = values::token_bias, allow_negative_numbers = true)]
     pub logit_bias: Vec<(TokenName, f32)>,
     /// Never generate this token, by id or text (may be repeated)
-    #[arg(long, value_name = "TOKEN", value_parser = values::token)]
+    #[arg(long, value_name = "TOKEN", value_parser = values::token, allow_negative_numbers = true)]
     pub ban: Vec<TokenName>,
     /// Generate nothing but these tokens, by id or text (may be repeated)
-    #[arg(long, value_name = "TOKEN", value_parser = values::token)]
+    #[arg(long, value_name = "TOKEN", value_parser = values::token, allow_negative_numbers = true)]
     pub allow: Vec<TokenName>,
     /// Which samplers act, in which order, as in top_k,top_p,temperature
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub samplers: Vec<String>,
+    #[arg(long, value_name = "LIST")]
+    pub samplers: Option<String>,
     /// Start of the random numbers: the same seed gives the same answer
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// How many answers
     #[arg(long, value_name = "N", value_parser = values::at_least_one, allow_negative_numbers = true)]
@@ -123,7 +123,7 @@ pub struct LengthArgs {
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
     /// A token id that ends the answer, beside the model's own (may be repeated)
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", allow_negative_numbers = true)]
     pub stop_id: Vec<u32>,
     /// Go on past the model's own end tokens
     #[arg(long)]
@@ -176,7 +176,11 @@ impl SamplingArgs {
         list.add("mirostat", "mirostat", self.mirostat.as_ref().map(|value| u32::from(value == "2") * 2));
         list.number("mirostat-tau", "mirostat_tau", self.mirostat_tau);
         list.number("mirostat-eta", "mirostat_eta", self.mirostat_eta);
-        list.list("samplers", "samplers", &self.samplers);
+        let names = self
+            .samplers
+            .as_ref()
+            .map(|list| list.split([',', ';']).map(|name| json!(name.trim())).collect::<Vec<_>>());
+        list.add("samplers", "samplers", names);
         list.add("seed", "seed", self.seed);
         list.add("n", "n", self.n);
         list.add("beams", "num_beams", self.beams);
@@ -242,7 +246,13 @@ mod tests {
         for setting in args.settings() {
             options.set(setting.name, setting.value).expect("the engine knows it");
         }
-        assert_eq!((options.sampling.temperature, options.sampling.typical_p, options.sampling.mirostat), (0.5, 0.9, 2));
-        assert_eq!((options.length.stop, options.length.stop_ids, options.report.skip_special), (vec!["\n".into()], vec![3], false));
+        assert_eq!(
+            (options.sampling.temperature, options.sampling.typical_p, options.sampling.mirostat),
+            (0.5, 0.9, 2)
+        );
+        assert_eq!(
+            (options.length.stop, options.length.stop_ids, options.report.skip_special),
+            (vec!["\n".into()], vec![3], false)
+        );
     }
 }

@@ -3,7 +3,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Whether somebody watches standard error.
 pub fn watched() -> bool {
@@ -22,7 +22,7 @@ pub fn hint(text: &str) {
     }
 }
 
-/// A bar that counts bytes. It shows itself only after a moment, so that quick work stays silent.
+/// A bar that counts bytes.
 pub fn byte_bar(label: &str, total: u64) -> ProgressBar {
     bar(label, total, "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}")
 }
@@ -30,6 +30,42 @@ pub fn byte_bar(label: &str, total: u64) -> ProgressBar {
 /// A bar that counts things.
 pub fn count_bar(label: &str, total: u64) -> ProgressBar {
     bar(label, total, "{msg} [{bar:30}] {pos}/{len} {eta}")
+}
+
+/// A bar that appears only when the work has gone on for a second.
+#[derive(Debug)]
+pub struct LateBar {
+    label: &'static str,
+    bytes: bool,
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl LateBar {
+    pub fn bytes(label: &'static str) -> LateBar {
+        LateBar { label, bytes: true, started: Instant::now(), bar: None }
+    }
+
+    pub fn count(label: &'static str) -> LateBar {
+        LateBar { label, bytes: false, started: Instant::now(), bar: None }
+    }
+
+    pub fn at(&mut self, done: u64, total: u64) {
+        if self.bar.is_none() && watched() && self.started.elapsed() > Duration::from_secs(1) {
+            let new = if self.bytes { byte_bar } else { count_bar };
+            self.bar = Some(new(self.label, total));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
 }
 
 fn bar(label: &str, total: u64, template: &str) -> ProgressBar {

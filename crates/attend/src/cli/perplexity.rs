@@ -1,0 +1,106 @@
+//! `attend perplexity`: how well a model predicts a text.
+
+use super::error::{Interrupted, usage};
+use super::input::Input;
+use super::interrupt::{self, Graceful};
+use super::options::{ComputeArgs, ModelArg};
+use super::{screen, session, values};
+use anyhow::{Context, Result};
+use attend_engine::Method;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  attend perplexity --file book.txt
+  cat book.txt | attend perplexity --window 1024 --stride 512 --json
+  attend perplexity --file wiki.test.raw --method halves --window 512
+
+strided scores every token with at least window - stride tokens before it (the method of the Hugging Face
+documentation); halves scores the second half of separate windows (the method of llama.cpp). Figures of the two cannot
+be compared.")]
+pub struct PerplexityArgs {
+    /// The text; standard input when neither it nor --file is given
+    #[arg(conflicts_with = "file")]
+    pub text: Option<String>,
+    /// A file that holds the text
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub model: ModelArg,
+    #[arg(long, default_value = "strided", value_enum)]
+    pub method: MethodChoice,
+    /// Tokens of a window [default: 512, or the context where that is less]
+    #[arg(long, value_name = "N", value_parser = values::at_least_one, allow_negative_numbers = true)]
+    pub window: Option<usize>,
+    /// How far one window lies behind the other (strided only) [default: half the window]
+    #[arg(long, value_name = "N", value_parser = values::at_least_one, allow_negative_numbers = true)]
+    pub stride: Option<usize>,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MethodChoice {
+    Strided,
+    Halves,
+}
+
+const DEFAULT_WINDOW: usize = 512;
+
+pub fn run(args: &PerplexityArgs) -> Result<bool> {
+    if args.method == MethodChoice::Halves && args.stride.is_some() {
+        return Err(usage("--stride belongs to --method strided"));
+    }
+    let input = if args.file.is_none() { Some(Input::either(args.text.as_deref())?) } else { None };
+    let session = session::open(&args.model, &args.compute)?;
+    let engine = session.engine(&args.compute)?;
+    let text = match (&args.file, input) {
+        (Some(file), _) => std::fs::read_to_string(file).with_context(|| file.display().to_string())?,
+        (None, Some(input)) => input.text()?,
+        (None, None) => return Err(usage("a text is wanted")),
+    };
+    let ids = session.tokenizer.encode_prompt(&text, true)?.ids;
+    let room = engine.surroundings().context.unwrap_or(DEFAULT_WINDOW);
+    let window = args.window.unwrap_or(DEFAULT_WINDOW.min(room));
+    let method = match args.method {
+        MethodChoice::Strided => Method::Strided { window, stride: args.stride.unwrap_or((window / 2).max(1)) },
+        MethodChoice::Halves => {
+            let bos = session.tokenizer.bos().filter(|_| session.tokenizer.adds_bos());
+            Method::Halves { window, bos }
+        }
+    };
+    let _graceful = Graceful::begin();
+    let mut bar = screen::LateBar::count("windows");
+    let figure = engine.perplexity(&ids, method, &mut |so_far| {
+        bar.at(so_far.windows.0 as u64, so_far.windows.1 as u64);
+        if interrupt::pressed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    bar.clear();
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let object = json!({
+            "perplexity": figure.perplexity,
+            "standard_error": figure.standard_error,
+            "tokens_scored": figure.tokens,
+            "tokens": ids.len(),
+            "windows_done": figure.windows.0,
+            "windows": figure.windows.1,
+            "method": method,
+        });
+        writeln!(out, "{}", serde_json::to_string_pretty(&object)?)?;
+    } else {
+        writeln!(
+            out,
+            "perplexity {:.4} +- {:.4} over {} tokens in {} of {} windows",
+            figure.perplexity, figure.standard_error, figure.tokens, figure.windows.0, figure.windows.1
+        )?;
+    }
+    if interrupt::pressed() { Err(Interrupted.into()) } else { Ok(true) }
+}

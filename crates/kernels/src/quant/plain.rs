@@ -5,12 +5,12 @@ use half::{bf16, f16};
 
 /// f16 to f32, exact, without a branch so that it vectorises.
 #[inline(always)]
-pub(crate) fn f16_to_f32(bits: u16) -> f32 {
-    let magnitude = u32::from(bits & 0x7fff);
+pub(crate) const fn f16_to_f32(bits: u16) -> f32 {
+    let magnitude = (bits & 0x7fff) as u32;
     // Shifting the exponent field into place leaves it 112 too small; multiplying repairs it, subnormals included.
     let finite = f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23);
     let special = if magnitude >= 0x7c00 { 0x7f80_0000 } else { 0 };
-    f32::from_bits(finite.to_bits() | special | u32::from(bits & 0x8000) << 16)
+    f32::from_bits(finite.to_bits() | special | ((bits & 0x8000) as u32) << 16)
 }
 
 /// bf16 to f32, exact.
@@ -26,23 +26,34 @@ pub(crate) fn f32_to_bf16(x: f32) -> u16 {
 }
 
 /// The 8-bit float of four exponent and three mantissa bits, without infinities (OCX OFP8 E4M3, "fn").
-#[inline(always)]
-fn e4m3_to_f32(bits: u8) -> f32 {
-    // The fields are those of an f16 with a bias of 7 instead of 15: a factor of 2^8 in all.
-    let half = u16::from(bits & 0x80) << 8 | u16::from(bits & 0x7f) << 7;
-    let special = if bits & 0x7f == 0x7f { 0x7fc0_0000 } else { 0 };
-    f32::from_bits((f16_to_f32(half) * 256.0).to_bits() | special)
-}
+static E4M3: [f32; 256] = {
+    let mut values = [f32::NAN; 256];
+    let mut bits = 0;
+    while bits < 256 {
+        if bits & 0x7f != 0x7f {
+            // The fields are those of an f16 with a bias of 7 instead of 15: a factor of 2^8 in all.
+            values[bits] = f16_to_f32(((bits & 0x80) << 8 | (bits & 0x7f) << 7) as u16) * 256.0;
+        }
+        bits += 1;
+    }
+    values
+};
 
 /// The 8-bit float of five exponent and two mantissa bits: the upper half of an f16.
-#[inline(always)]
-fn e5m2_to_f32(bits: u8) -> f32 {
-    f16_to_f32(u16::from(bits) << 8)
-}
+static E5M2: [f32; 256] = {
+    let mut values = [0.0; 256];
+    let mut bits = 0;
+    while bits < 256 {
+        values[bits] = f16_to_f32((bits << 8) as u16);
+        bits += 1;
+    }
+    values
+};
 
-/// The nearest 8-bit float (ties to even) among the finite ones of `widen`; the codes of either format grow with the
-/// magnitude, so that a search over them is enough.
-fn f32_to_f8(x: f32, widen: fn(u8) -> f32, largest: u8, nan: u8) -> u8 {
+/// The nearest 8-bit float (ties to even) among the finite `values`, of which `largest` is the last; the codes of
+/// either format grow with the magnitude, so that a search over them is enough.
+fn f32_to_f8(x: f32, values: &[f32; 256], largest: u8, nan: u8) -> u8 {
+    let widen = |code: u8| values[usize::from(code)];
     if x.is_nan() {
         return nan;
     }
@@ -85,8 +96,8 @@ pub(crate) fn widen(dtype: DType, bytes: &[u8], out: &mut [f32]) {
         DType::F32 => each(bytes, out, f32::from_le_bytes),
         DType::F16 => each(bytes, out, |b| f16_to_f32(u16::from_le_bytes(b))),
         DType::BF16 => each(bytes, out, |b| bf16_to_f32(u16::from_le_bytes(b))),
-        DType::F8E4M3 => each(bytes, out, |[b]| e4m3_to_f32(b)),
-        DType::F8E5M2 => each(bytes, out, |[b]| e5m2_to_f32(b)),
+        DType::F8E4M3 => each(bytes, out, |[b]| E4M3[usize::from(b)]),
+        DType::F8E5M2 => each(bytes, out, |[b]| E5M2[usize::from(b)]),
         DType::I64 => each(bytes, out, |b| i64::from_le_bytes(b) as f32),
         DType::I32 => each(bytes, out, |b| i32::from_le_bytes(b) as f32),
         DType::I16 => each(bytes, out, |b| f32::from(i16::from_le_bytes(b))),
@@ -119,8 +130,8 @@ pub(super) fn narrow(dtype: DType, x: &[f32], out: &mut [u8]) {
         DType::F32 => fill(x, out, f32::to_le_bytes),
         DType::F16 => fill(x, out, |x| f16::from_f32(x).to_le_bytes()),
         DType::BF16 => fill(x, out, |x| bf16::from_f32(x).to_le_bytes()),
-        DType::F8E4M3 => fill(x, out, |x| [f32_to_f8(x, e4m3_to_f32, 0x7e, 0x7f)]),
-        DType::F8E5M2 => fill(x, out, |x| [f32_to_f8(x, e5m2_to_f32, 0x7b, 0x7e)]),
+        DType::F8E4M3 => fill(x, out, |x| [f32_to_f8(x, &E4M3, 0x7e, 0x7f)]),
+        DType::F8E5M2 => fill(x, out, |x| [f32_to_f8(x, &E5M2, 0x7b, 0x7e)]),
         DType::I64 => fill(x, out, |x| (x.round_ties_even() as i64).to_le_bytes()),
         DType::I32 => fill(x, out, |x| (x.round_ties_even() as i32).to_le_bytes()),
         DType::I16 => fill(x, out, |x| (x.round_ties_even() as i16).to_le_bytes()),
@@ -160,12 +171,12 @@ mod tests {
 
     #[test]
     fn eight_bit_floats_have_their_landmarks_and_round_trip() {
-        assert_eq!(e4m3_to_f32(0x7e), 448.0);
-        assert_eq!(e4m3_to_f32(0x01), 1.0 / 512.0);
-        assert_eq!(e4m3_to_f32(0x38), 1.0);
-        assert!(e4m3_to_f32(0xff).is_nan());
-        assert_eq!(e5m2_to_f32(0x7b), 57344.0);
-        assert_eq!(e5m2_to_f32(0xfc), f32::NEG_INFINITY);
+        assert_eq!(E4M3[0x7e], 448.0);
+        assert_eq!(E4M3[0x01], 1.0 / 512.0);
+        assert_eq!(E4M3[0x38], 1.0);
+        assert!(E4M3[0xff].is_nan());
+        assert_eq!(E5M2[0x7b], 57344.0);
+        assert_eq!(E5M2[0xfc], f32::NEG_INFINITY);
         for dtype in [DType::F8E4M3, DType::F8E5M2] {
             for bits in 0..=u8::MAX {
                 let (mut wide, mut back) = ([0.0], [0]);
@@ -182,6 +193,6 @@ mod tests {
         // Halfway between 16 (even) and 18, and between 18 and 20 (even).
         let mut out = [0; 2];
         narrow(DType::F8E4M3, &[17.0, 19.0], &mut out);
-        assert_eq!(out.map(e4m3_to_f32), [16.0, 20.0]);
+        assert_eq!(out.map(|code| E4M3[usize::from(code)]), [16.0, 20.0]);
     }
 }

@@ -20,12 +20,22 @@ pub(crate) struct Iq4Xs;
 pub(crate) struct Mxfp4;
 
 /// `2^(exponent - 128)`: half the scale, because the table is doubled. As in the reference, exponent 255 is a number.
+/// Below 2^-126 the number is subnormal.
+static HALF_POWERS: [f32; 256] = {
+    let mut powers = [0.0; 256];
+    let mut exponent = 0;
+    while exponent < 256 {
+        powers[exponent as usize] =
+            f32::from_bits(if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 });
+        exponent += 1;
+    }
+    powers
+};
+
+/// An entry of [`HALF_POWERS`].
 #[inline(always)]
 pub(crate) fn half_power(exponent: u8) -> f32 {
-    let exponent = u32::from(exponent);
-    // Below 2^-126 the number is subnormal: 2^-128 and 2^-127.
-    let (small, normal) = (0x0020_0000 << (exponent & 1), exponent.wrapping_sub(1) << 23);
-    f32::from_bits(if exponent < 2 { small } else { normal })
+    HALF_POWERS[usize::from(exponent)]
 }
 
 /// The six-bit scale of run `sub` (0..8) of an `IQ4_XS` block.

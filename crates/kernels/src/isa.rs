@@ -1,7 +1,8 @@
 //! The instruction set, chosen once at run time.
 
+use crate::soundness;
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 /// A family of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,6 +72,15 @@ impl Machine {
         })
     }
 
+    /// The best sound machine below this one: without its optional instructions, else of the family before it.
+    fn next_best(self) -> Machine {
+        let plain = Machine { vnni: false, bf16: false, dotprod: false, ..self };
+        let avx2 = Machine::of(Isa::Avx2).filter(|_| self.isa == Isa::Avx512);
+        let portable = Machine { isa: Isa::Portable, ..plain };
+        let mut below = [Some(plain), avx2].into_iter().flatten().filter(|below| *below != self);
+        below.find(|below| soundness::fault(*below).is_none()).unwrap_or(portable)
+    }
+
     /// The machine that a value of `ATTEND_ISA` asks for; absent or empty means the best.
     fn named(value: Option<&str>) -> Result<Machine, String> {
         let Some(name) = value.map(str::trim).filter(|name| !name.is_empty()) else {
@@ -111,20 +121,39 @@ fn chosen() -> &'static (Machine, Option<String>) {
     })
 }
 
+/// What stands in for a chosen machine that did not prove itself, and what was wrong.
+static REPLACED: OnceLock<(Machine, String)> = OnceLock::new();
+
 /// Chooses the instruction set once: the best that the machine has, or what `ATTEND_ISA` names.
+///
+/// The choice proves itself on small cases against the portable twin; where it fails, the next best that does not is
+/// used, and [`replaced`] says why.
 ///
 /// # Errors
 /// A line for the user when the variable names an unknown or absent instruction set.
 pub fn choose() -> Result<&'static Machine, String> {
-    match chosen() {
-        (machine, None) => Ok(machine),
-        (_, Some(message)) => Err(message.clone()),
+    static PROVEN: Once = Once::new();
+    let (machine, problem) = chosen();
+    if let Some(problem) = problem {
+        return Err(problem.clone());
     }
+    PROVEN.call_once(|| {
+        if let Some(fault) = soundness::fault(*machine) {
+            // `set` is called here only, once.
+            let _ = REPLACED.set((machine.next_best(), fault));
+        }
+    });
+    Ok(self::machine())
 }
 
 /// What [`choose`] chose; the best of the machine when the variable was bad.
 pub fn machine() -> &'static Machine {
-    &chosen().0
+    REPLACED.get().map_or(&chosen().0, |(machine, _)| machine)
+}
+
+/// Why the machine's best instruction set is not used, where it is not: a kernel that computed something else.
+pub fn replaced() -> Option<&'static str> {
+    REPLACED.get().map(|(_, fault)| fault.as_str())
 }
 
 /// Every family that this machine can run, the portable one first.
@@ -182,6 +211,16 @@ mod tests {
                     assert!(message.contains("does not have it"), "{message}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_replaces_a_machine_is_below_it() {
+        for isa in available() {
+            let machine = Machine::of(isa).expect("it is available");
+            let next = machine.next_best();
+            assert!(next.isa <= machine.isa, "{next} for {machine}");
+            assert!(next != machine || isa == Isa::Portable, "{next} for {machine}");
         }
     }
 

@@ -18,6 +18,7 @@ mod positions;
 mod quant;
 mod rope;
 mod softmax;
+mod soundness;
 mod vecmath;
 
 pub use activation::Activation;
@@ -28,7 +29,7 @@ pub use attention::{
 pub use dtype::DType;
 pub use error::KernelError;
 pub use gemm::{View, gemm};
-pub use isa::{Isa, Machine, available, choose, machine};
+pub use isa::{Isa, Machine, available, choose, machine, replaced};
 pub use mask::Mask;
 pub use matrix::{Compute, Matrix, MatrixBuilder};
 pub use measure::{measure_bandwidth, measure_matmul};

@@ -83,6 +83,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
 fn examine(args: &DoctorArgs) -> Report {
     let memory = system::memory();
     let mut missing = Vec::new();
+    missing.extend(attend_kernels::replaced().map(|fault| format!("a sound instruction set ({fault}; not used)")));
     let (folder, entries) = match Folder::locate().and_then(|folder| Ok((folder.entries()?, folder))) {
         Ok((entries, folder)) => (Some(folder), entries),
         Err(error) => {

@@ -81,6 +81,19 @@ impl Matrix {
         MatrixBuilder::new(machine, Arithmetic::of(machine, dtype, compute), rows, cols, dtype)
     }
 
+    /// A whole matrix for a given machine.
+    pub(crate) fn on(
+        machine: Machine,
+        compute: Compute,
+        (rows, cols): (usize, usize),
+        dtype: DType,
+        bytes: &[u8],
+    ) -> Result<Matrix, KernelError> {
+        let mut builder = MatrixBuilder::new(machine, Arithmetic::of(machine, dtype, compute), rows, cols, dtype)?;
+        builder.push(bytes)?;
+        builder.finish()
+    }
+
     /// A matrix of f32; `w` is `[rows, cols]`.
     ///
     /// # Panics

@@ -42,9 +42,11 @@ pub struct Loaded {
 
 /// Describes the checkpoint at `path` and reads its weights. `progress` is told the bytes read so far, and of how many.
 pub fn load(path: &Path, options: &LoadOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<Loaded, Error> {
+    let machine = attend_kernels::choose().map_err(Error::Machine)?;
     let available = options.available_memory.or_else(memory::available);
     let mut source = describe_within(path, available)?;
     let mut notices = Vec::new();
+    notices.extend(attend_kernels::replaced().map(|fault| format!("{fault}; {machine} is used instead")));
     let model = {
         let mut weights = Weights::new(&source, options, progress);
         let needed = weights.bytes_needed();

@@ -9,6 +9,10 @@ pub enum Error {
     #[error(transparent)]
     Format(#[from] attend_format::Error),
 
+    /// The environment asks for an instruction set that is not there.
+    #[error("{0}")]
+    Machine(String),
+
     /// A matrix that cannot be built from a tensor.
     #[error("{}: tensor `{tensor}`: {source}", file.display())]
     Kernel { file: PathBuf, tensor: String, source: attend_kernels::KernelError },

@@ -1,6 +1,6 @@
 //! How fast this machine is at the two things that matter: reading memory and multiplying matrices.
 
-use attend_kernels::{Compute, DType, Matrix, parallel, quantize, threads};
+use attend_kernels::{Compute, DType, Matrix, measure_bandwidth, quantize};
 use serde::Serialize;
 use std::hint::black_box;
 use std::time::Instant;
@@ -23,31 +23,7 @@ pub struct MatmulRate {
 /// Takes about two seconds.
 pub fn measure() -> Speed {
     let types = [DType::F32, DType::BF16, DType::Q8_0, DType::Q4_0];
-    Speed { memory_gb_per_s: memory(256 << 20), matmul: types.into_iter().filter_map(matmul).collect() }
-}
-
-/// The best of a few passes over a buffer that no cache holds.
-fn memory(bytes: usize) -> f64 {
-    let Some(buffer) = reserve(bytes / 8) else { return 0.0 };
-    let tasks = threads() * 8;
-    let length = buffer.len().div_ceil(tasks);
-    let pass = || {
-        let start = Instant::now();
-        parallel(tasks, |task| {
-            let part = buffer.get(task * length..((task + 1) * length).min(buffer.len())).unwrap_or_default();
-            black_box(part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
-        });
-        bytes as f64 / start.elapsed().as_secs_f64() / 1e9
-    };
-    (0..5).map(|_| pass()).fold(0.0, f64::max)
-}
-
-/// A written buffer, or none where memory is short.
-fn reserve(words: usize) -> Option<Vec<u64>> {
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(words).ok()?;
-    buffer.extend(0..words as u64);
-    Some(buffer)
+    Speed { memory_gb_per_s: measure_bandwidth() / 1e9, matmul: types.into_iter().filter_map(matmul).collect() }
 }
 
 /// A product of the size of a layer: 128 rows by [1024, 1024].

@@ -9,6 +9,7 @@ use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 /// What was typed.
@@ -28,7 +29,8 @@ impl Editor {
     pub fn open() -> Result<Editor> {
         let mut inner = rustyline::Editor::new()?;
         inner.set_helper(Some(Assistant));
-        let history = super::history_file();
+        // A script's lines are nobody's history.
+        let history = super::history_file().filter(|_| std::io::stdin().is_terminal());
         if let Some(file) = &history {
             // The first time there is none.
             let _ = inner.load_history(file);

@@ -63,7 +63,10 @@ fn noise(seed: u32, count: usize) -> Vec<f32> {
 /// Whether two results are further apart than `tolerance` of the larger one's size.
 fn differ(found: &[f32], expected: &[f32], tolerance: f32) -> bool {
     let size = expected.iter().fold(0.0f32, |size, value| size.max(value.abs()));
-    found.iter().zip(expected).any(|(found, expected)| !((found - expected).abs() <= tolerance * size))
+    found.iter().zip(expected).any(|(found, expected)| {
+        let apart = (found - expected).abs();
+        apart.is_nan() || apart > tolerance * size
+    })
 }
 
 fn matmul_fault(machine: Machine, portable: Machine, dtype: DType) -> Option<String> {

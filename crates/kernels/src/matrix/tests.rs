@@ -340,8 +340,8 @@ fn impossible_matrices_are_refused_and_empty_ones_work() {
 fn weights_take_the_bytes_of_their_type() {
     for dtype in BLOCKS.into_iter().chain(FLOATS) {
         for compute in [Compute::Native, Compute::F32] {
-            let (rows, cols) = (1000, 512);
-            let bytes = weights(dtype, rows, cols);
+            let (rows, cols) = (790, 512);
+            let bytes = vec![0; dtype.bytes(rows * cols).unwrap()];
             let mut builder = Matrix::builder(rows, cols, dtype, compute).unwrap();
             builder.push(&bytes).unwrap();
             let matrix = builder.finish().unwrap();

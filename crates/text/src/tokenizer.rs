@@ -1,6 +1,6 @@
 //! The tokenizer: encoding, decoding, and what is known about its tokens.
 
-use crate::added::AddedTokens;
+use crate::added::{AddedTokens, Take};
 use crate::decode::{DecodeStream, Decoder, Step};
 use crate::encoding::{EncodeOptions, Encoding, Origin, Truncation, TruncationStrategy};
 use crate::error::{Boxed, Error};
@@ -54,17 +54,6 @@ pub struct Tokenizer {
     adds_bos: bool,
 }
 
-/// How a text's special tokens are treated, inside this crate.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// Spelled special tokens are control tokens.
-    Parse,
-    /// They are plain text.
-    Plain,
-    /// A rendered chat: control tokens, except where the renderer has marked them as text.
-    Chat,
-}
-
 impl Tokenizer {
     pub(crate) fn assemble(parts: Parts) -> Tokenizer {
         let mut tokenizer = Tokenizer { parts, adds_bos: false };
@@ -77,16 +66,16 @@ impl Tokenizer {
 
     /// Encodes a text.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Encoding, Error> {
-        let mode = if options.parse_special { Mode::Parse } else { Mode::Plain };
-        let encoded = self.sequence(text, 0, mode)?;
+        let take = if options.parse_special { Take::All } else { Take::Plain };
+        let encoded = self.sequence(text, 0, take)?;
         let encoded = self.post(encoded, None, options.add_special)?;
         Ok(self.finish(&encoded, &Origin::Text))
     }
 
     /// Encodes two texts that belong together, as the model expects pairs.
     pub fn encode_pair(&self, first: &str, second: &str, options: EncodeOptions) -> Result<Encoding, Error> {
-        let mode = if options.parse_special { Mode::Parse } else { Mode::Plain };
-        let encoded = (self.sequence(first, 0, mode)?, self.sequence(second, 1, mode)?);
+        let take = if options.parse_special { Take::All } else { Take::Plain };
+        let encoded = (self.sequence(first, 0, take)?, self.sequence(second, 1, take)?);
         let encoded = self.post(encoded.0, Some(encoded.1), options.add_special)?;
         Ok(self.finish(&encoded, &Origin::Text))
     }
@@ -100,9 +89,9 @@ impl Tokenizer {
         options: EncodeOptions,
         truncation: Truncation,
     ) -> Result<Vec<Encoding>, Error> {
-        let mode = if options.parse_special { Mode::Parse } else { Mode::Plain };
-        let encoded = self.sequence(first, 0, mode)?;
-        let pair = second.map(|second| self.sequence(second, 1, mode)).transpose()?;
+        let take = if options.parse_special { Take::All } else { Take::Plain };
+        let encoded = self.sequence(first, 0, take)?;
+        let pair = second.map(|second| self.sequence(second, 1, take)).transpose()?;
         let added = if options.add_special { self.added_to(second.is_some()) } else { 0 };
         let room = truncation.max_length.saturating_sub(added);
         // The library asserts this; a pair may be cut down to half the room.
@@ -142,7 +131,7 @@ impl Tokenizer {
     /// in the messages are plain text (see [`Rendered`]). A BOS is added only if the model wants one and the template
     /// printed none; nothing is added at the end, where the answer goes.
     pub fn encode_chat(&self, rendered: &Rendered) -> Result<Encoding, Error> {
-        let encoded = self.sequence(rendered.marked(), 0, Mode::Chat)?;
+        let encoded = self.sequence(rendered.marked(), 0, Take::Unmarked)?;
         let mut encoding = self.finish(&encoded, &Origin::Template);
         rendered.correct_offsets(&mut encoding.offsets);
         if let Some(bos) = self.bos()
@@ -154,10 +143,10 @@ impl Tokenizer {
         Ok(encoding)
     }
 
-    fn sequence(&self, text: &str, type_id: u32, mode: Mode) -> Result<tokenizers::Encoding, Error> {
+    fn sequence(&self, text: &str, type_id: u32, take: Take) -> Result<tokenizers::Encoding, Error> {
         let parts = &self.parts;
-        let mut text = parts.added.extract(text, &parts.normalizer, mode == Mode::Plain)?;
-        if mode == Mode::Chat {
+        let mut text = parts.added.extract(text, &parts.normalizer, take)?;
+        if take == Take::Unmarked {
             text.normalize(|part| {
                 if part.get().contains(MARK) {
                     part.filter(|c| c != MARK);
@@ -168,8 +157,7 @@ impl Tokenizer {
         parts.pre_tokenizer.pre_tokenize(&mut text)?;
         let guard = Guard { model: &parts.model, added: &parts.added };
         text.tokenize(|part| {
-            let tokens =
-                if mode == Mode::Parse { parts.model.tokenize(part.get()) } else { guard.tokenize(part.get()) };
+            let tokens = if take == Take::All { parts.model.tokenize(part.get()) } else { guard.tokenize(part.get()) };
             tokens.map_err(|error| Box::new(error) as Boxed)
         })?;
         Ok(text.into_encoding(None, type_id, OffsetType::Char)?)

@@ -216,3 +216,17 @@ fn long_runs_are_encoded() {
         }
     }
 }
+
+/// A control token of one character cannot be spelled either.
+#[test]
+fn control_tokens_of_one_character() {
+    let file = r#"{"added_tokens":[{"id":2,"content":"§","special":true}],"decoder":{"type":"Fuse"},
+        "model":{"type":"BPE","unk_token":"?","vocab":{"a":0,"?":1,"§":2},"merges":[]}}"#;
+    let folder = tempfile::TempDir::new().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), file).unwrap();
+    let tokenizer = Tokenizer::open(folder.path()).unwrap();
+    let template = ChatTemplate::new("§{{ messages[0].content }}", None, None);
+    let rendered = template.render_marked(&messages("user", "a§a"), &tokenizer).unwrap();
+    assert_eq!(rendered.text(), "§a§a");
+    assert_eq!(tokenizer.encode_chat(&rendered).unwrap().ids, [2, 0, 1, 0]);
+}

@@ -18,6 +18,36 @@ pub enum Kind {
     Gguf,
 }
 
+/// Where the tokenizer and the templates of the checkpoint at `path` are: the folder of a single weights file, the GGUF
+/// file where a folder is one, the first part of a split file; else `path` itself.
+pub fn home(path: &Path) -> Result<PathBuf, Error> {
+    if !path.is_dir() {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        return Ok(match ending {
+            "safetensors" | "bin" | "pt" | "pth" => parent(path).to_path_buf(),
+            _ => gguf::first_part(path).unwrap_or_else(|| path.to_path_buf()),
+        });
+    }
+    let folder = Folder::open(path)?;
+    if folder.find("config.json")?.is_none()
+        && let [only] = gguf_models(&folder)?.as_slice()
+    {
+        return Ok(only.clone());
+    }
+    Ok(path.to_path_buf())
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The GGUF models of a folder, each by its only or first file.
+fn gguf_models(folder: &Folder) -> Result<Vec<PathBuf>, Error> {
+    let names = gguf::heads(folder.names_ending(".gguf")?);
+    let file = |name: &String| folder.find(name)?.ok_or_else(|| Error::NotFound { path: folder.path().join(name) });
+    names.iter().map(file).collect()
+}
+
 /// An open checkpoint. Its head has been read and checked; tensors are read when asked for.
 #[derive(Debug)]
 pub struct Checkpoint {
@@ -52,7 +82,7 @@ impl Checkpoint {
                 return Err(Error::UnknownFormat { file: path.to_path_buf(), hint });
             }
         }
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = parent(path);
         let folder = Folder::open(parent)?;
         let config = open_beside(&folder, "config.json")?;
         let config = config.unwrap_or_else(|| Config::from_map(&parent.join("config.json"), Map::new()));
@@ -69,12 +99,9 @@ impl Checkpoint {
     fn open_folder(path: &Path) -> Result<Checkpoint, Error> {
         let folder = Folder::open(path)?;
         let Some(config) = open_beside(&folder, "config.json")? else {
-            let models = gguf::heads(folder.names_ending(".gguf")?);
+            let models = gguf_models(&folder)?;
             return match models.as_slice() {
-                [only] => {
-                    let file = folder.find(only)?.ok_or_else(|| Error::NotFound { path: path.join(only) })?;
-                    Checkpoint::open_gguf(&file, Source::open(&file)?)
-                }
+                [only] => Checkpoint::open_gguf(only, Source::open(only)?),
                 [] => {
                     let hint = "the file describes the model and is needed beside its weights";
                     Err(Error::MissingFile { folder: path.to_path_buf(), name: "config.json".into(), hint })

@@ -28,7 +28,7 @@ pub use types::{type_id, type_name};
 pub use value::{Array, Strings, Value};
 pub use write::write;
 
-pub(crate) use split::{heads, open_all};
+pub(crate) use split::{first_part, heads, open_all};
 
 use crate::{Error, Source, Tensors};
 

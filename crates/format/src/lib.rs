@@ -33,7 +33,7 @@ mod tensors;
 mod torch;
 
 pub use atomic::{Fill, TensorSpec};
-pub use checkpoint::{Checkpoint, Kind};
+pub use checkpoint::{Checkpoint, Kind, home};
 pub use config::Config;
 pub use error::Error;
 pub use quantization::unsupported_quantization;

@@ -83,7 +83,15 @@ impl<'a> Reader<'a> {
     }
 
     pub fn count(&self, keys: &[&str]) -> Result<usize, Error> {
-        self.count_opt(keys)?.ok_or_else(|| self.wrong(keys.first().unwrap_or(&""), "is missing"))
+        self.count_opt(keys)?.ok_or_else(|| self.missing(keys))
+    }
+
+    /// None of a field's names is there.
+    fn missing(&self, keys: &[&str]) -> Error {
+        let (first, others) = keys.split_first().unwrap_or((&"", &[]));
+        let others: Vec<String> = others.iter().map(|key| format!("`{key}`")).collect();
+        let known = if others.is_empty() { String::new() } else { format!(" (and so is {})", others.join(", ")) };
+        self.wrong(first, format!("is missing{known}"))
     }
 
     pub fn count_or(&self, keys: &[&str], default: usize) -> Result<usize, Error> {
@@ -131,9 +139,12 @@ impl<'a> Reader<'a> {
         Ok(self.positive_opt(key)?.unwrap_or(default))
     }
 
-    /// The epsilon of a norm: the first of `keys` that is there, else the architecture's own default.
+    /// The epsilon of a norm: the first of `keys` that is there, else the architecture's own default. GGUF has no
+    /// defaults, so there it must be written.
     pub fn epsilon(&self, keys: &[&str], default: f32) -> Result<f32, Error> {
-        let Some((key, _)) = self.first(keys) else { return Ok(default) };
+        let Some((key, _)) = self.first(keys) else {
+            return if self.is_gguf() { Err(self.missing(keys)) } else { Ok(default) };
+        };
         let value = self.number_or(key, f64::from(default))?;
         if !(0.0..1.0).contains(&value) {
             return Err(self.wrong(key, format!("must be at least 0 and less than 1, found {value}")));

@@ -252,9 +252,10 @@ fn metadata_that_is_missing_or_of_another_type_is_a_named_error() {
         ];
         list.into_iter()
     };
-    let counts = ["block_count", "embedding_length", "attention.head_count", "feed_forward_length"];
+    let needed =
+        ["block_count", "embedding_length", "attention.head_count", "feed_forward_length", "layer_norm_rms_epsilon"];
     for (at, (key, _)) in keys.iter().enumerate() {
-        let required = key == "general.architecture" || counts.iter().any(|count| key.ends_with(count));
+        let required = key == "general.architecture" || needed.iter().any(|name| key.ends_with(name));
         let mut fewer = keys.clone();
         fewer.remove(at);
         write_with(&path, &fewer, &files);

@@ -17,8 +17,9 @@ pub enum Error {
     Unknown { file: String, field: String, what: &'static str, name: String, hint: String },
 
     #[error(
-        "{}: no tokenizer found (looked for tokenizer.json, a SentencePiece model, vocab.txt, vocab.json with merges.txt)",
-        path.display()
+        "{}: no tokenizer found (looked for {})",
+        path.display(),
+        if path.is_dir() { "tokenizer.json, a SentencePiece model, vocab.txt, vocab.json with merges.txt" } else { "tokenizer.ggml.tokens" }
     )]
     NoTokenizer { path: PathBuf },
 

@@ -42,10 +42,18 @@ pub fn exit_code(result: anyhow::Result<bool>) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<Interrupted>() => ExitCode::from(130),
         Err(error) => {
-            say_error(&format!("{error:#}"));
+            say_error(&whole(&error));
             ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
         }
     }
+}
+
+/// The message with its causes. Many messages quote their cause already; those are not said twice.
+pub fn whole(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
 }
 
 /// Prints `error: ...` as one line, whatever line breaks the message holds.

@@ -90,7 +90,11 @@ fn discover(path: &Path, found: &mut Vec<Found>, depth: usize) -> Result<()> {
         return Ok(());
     }
     for entry in std::fs::read_dir(path).with_context(|| format!("{}", path.display()))? {
-        discover(&entry?.path(), found, depth - 1)?;
+        let path = entry?.path();
+        // A pipe, or a link to nowhere, is not a case, and no reason to check nothing.
+        if path.is_dir() || path.is_file() {
+            discover(&path, found, depth - 1)?;
+        }
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Models split over several files, `name-00001-of-00003.gguf` and so on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Metadata;
 use crate::error::shown;
@@ -76,11 +76,17 @@ impl Pattern {
         ((1..=count).contains(&number) && count <= MAX_PARTS).then(|| Pattern { stem: stem.into(), number, count })
     }
 
-    fn find(&self, folder: &Folder, number: u64, asked: &Path) -> Result<std::path::PathBuf, Error> {
+    fn find(&self, folder: &Folder, number: u64, asked: &Path) -> Result<PathBuf, Error> {
         let shard = format!("{}-{number:05}-of-{:05}.gguf", self.stem, self.count);
         let missing = || Error::MissingShard { file: asked.to_path_buf(), shard: shown(&shard) };
         folder.find(&shard)?.ok_or_else(missing)
     }
+}
+
+/// The path of part 1 beside a later part of a split model.
+pub(crate) fn first_part(path: &Path) -> Option<PathBuf> {
+    let pattern = Pattern::parse(path.file_name()?.to_str()?).filter(|pattern| pattern.number > 1)?;
+    Some(path.with_file_name(format!("{}-00001-of-{:05}.gguf", pattern.stem, pattern.count)))
 }
 
 /// Of the `.gguf` names of one folder, those that stand for a model each: whole files and first parts.

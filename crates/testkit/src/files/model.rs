@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use attend_kernels::{DType, quantize};
 use serde_json::json;
 
 use super::gguf::Gguf;
@@ -171,4 +172,39 @@ fn interleave(data: &[u8], heads: usize) -> Vec<u8> {
         (0..per_head).map(move |i| head * per_head + if i % 2 == 0 { i / 2 } else { per_head / 2 + i / 2 })
     });
     order.flat_map(|from| rows[from].to_vec()).collect()
+}
+
+/// A one-layer decoder whose matrices have rows of 256, all of one type: its number in the format, and its name here.
+pub fn wide_gguf(type_id: u32, dtype: DType) -> Gguf {
+    let mut random = Random::new(9);
+    let mut head = gguf_head();
+    let set = [("llama.embedding_length", 256u32), ("llama.block_count", 1), ("llama.feed_forward_length", 256)];
+    for (key, value) in &mut head.keys {
+        if let Some((_, number)) = set.iter().find(|(name, _)| name == key) {
+            *value = [&4u32.to_le_bytes()[..], &number.to_le_bytes()].concat();
+        }
+    }
+    let mut matrix = |file: Gguf, name: &str, rows: u64| {
+        let values: Vec<f32> = (0..rows * 256).map(|_| random.weight()).collect();
+        let mut bytes = vec![0; dtype.bytes(values.len()).expect("whole blocks")];
+        quantize(dtype, &values, &mut bytes).expect("whole blocks");
+        file.tensor(name, &[256, rows], type_id, bytes)
+    };
+    let ones: Vec<u8> = [1f32; 256].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let mut file = matrix(head, "token_embd.weight", 96);
+    for (name, rows) in [
+        ("attn_q", 256),
+        ("attn_k", 128),
+        ("attn_v", 128),
+        ("attn_output", 256),
+        ("ffn_gate", 256),
+        ("ffn_up", 256),
+        ("ffn_down", 256),
+    ] {
+        file = matrix(file, &format!("blk.0.{name}.weight"), rows);
+    }
+    for name in ["blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"] {
+        file = file.tensor(name, &[256], 0, ones.clone());
+    }
+    file
 }

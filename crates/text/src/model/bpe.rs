@@ -1,7 +1,7 @@
 //! Byte-pair encoding by merge ranks (Sennrich et al. 2016): the pair of lowest rank is merged first, the leftmost of
 //! equals first. A heap of candidate pairs makes it O(n log n) in the length of the word.
 
-use super::{Chain, NONE};
+use super::{Chain, NONE, pieces_end_with_words, words};
 use crate::error::{Error, Fault, shorten};
 use crate::vocabulary::Vocabulary;
 use ahash::AHashMap;
@@ -36,6 +36,8 @@ pub(crate) struct Bpe {
     merges: AHashMap<(u32, u32), (u32, u32)>,
     options: BpeOptions,
     bytes: [Option<u32>; 256],
+    /// The text may be cut at `▁`.
+    by_words: bool,
 }
 
 impl Bpe {
@@ -65,7 +67,10 @@ impl Bpe {
             return Err(Fault::new("model.unk_token", format!("`{}` is not in the vocabulary", shorten(unk))));
         }
         let bytes = if options.byte_fallback { vocabulary.byte_ids() } else { [None; 256] };
-        Ok(Bpe { vocabulary, merges: table, options, bytes })
+        let plain = options.continuing_subword_prefix.is_none() && options.end_of_word_suffix.is_none();
+        let joined = table.values().filter_map(|(_, id)| vocabulary.token(*id));
+        let by_words = plain && vocabulary.id("▁").is_some() && pieces_end_with_words(joined);
+        Ok(Bpe { vocabulary, merges: table, options, bytes, by_words })
     }
 
     pub fn vocabulary(&self) -> &Vocabulary {
@@ -82,15 +87,25 @@ impl Bpe {
         {
             return Ok(vec![Token::new(id, text.to_string(), (0, text.len()))]);
         }
+        let mut tokens = Vec::new();
+        if self.by_words {
+            words(text).for_each(|word| self.word(word, &mut tokens));
+        } else {
+            self.word(text, &mut tokens);
+        }
+        Ok(tokens)
+    }
+
+    /// Appends the tokens of a word.
+    fn word(&self, text: &str, tokens: &mut Vec<Token>) {
+        let before = tokens.last().map_or(0, |token| token.offsets.1);
         let mut chain = self.characters(text);
         self.merge(&mut chain);
-        Ok(chain
-            .walk()
-            .map(|symbol| {
-                let token = self.vocabulary.token(symbol.id).unwrap_or_default().to_string();
-                Token::new(symbol.id, token, (symbol.start, symbol.start + symbol.len))
-            })
-            .collect())
+        tokens.extend(chain.walk().map(|symbol| {
+            let token = self.vocabulary.token(symbol.id).unwrap_or_default().to_string();
+            let start = before + symbol.start;
+            Token::new(symbol.id, token, (start, start + symbol.len))
+        }));
     }
 
     /// One symbol a character; characters outside the vocabulary become byte tokens, an unknown token, or nothing.

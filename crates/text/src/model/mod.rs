@@ -125,3 +125,41 @@ impl Chain {
         })
     }
 }
+
+/// Whether no piece reaches from one word into the next: none has `▁` behind another character. Then a text can be cut
+/// in front of every such `▁` without changing what is joined, which keeps words short and the work in the cache.
+fn pieces_end_with_words<'t>(mut pieces: impl Iterator<Item = &'t str>) -> bool {
+    pieces.all(|piece| !piece.trim_start_matches('▁').contains('▁'))
+}
+
+/// The words of a text, each with the spaces before it.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let start = rest.len() - rest.trim_start_matches('▁').len();
+        let end = rest.get(start..)?.find('▁').map_or(rest.len(), |at| start + at);
+        let (word, behind) = rest.split_at_checked(end)?;
+        rest = behind;
+        (!word.is_empty()).then_some(word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_text() {
+        for (text, expected) in [
+            ("", vec![]),
+            ("▁a▁▁b", vec!["▁a", "▁▁b"]),
+            ("a▁", vec!["a", "▁"]),
+            ("▁▁▁", vec!["▁▁▁"]),
+            ("é▁ü▁x", vec!["é", "▁ü", "▁x"]),
+        ] {
+            assert_eq!(words(text).collect::<Vec<_>>(), expected);
+        }
+        assert!(pieces_end_with_words(["▁", "▁▁", "▁the", "x"].into_iter()));
+        assert!(!pieces_end_with_words(["▁of▁the"].into_iter()));
+    }
+}

@@ -1,7 +1,7 @@
 //! SentencePiece's BPE: of all neighbours whose joined text is a piece, the pair with the highest score is joined
 //! first, the leftmost of equals first. The scores take the place of a list of merges.
 
-use super::{Chain, NONE};
+use super::{Chain, NONE, pieces_end_with_words, words};
 use crate::error::Fault;
 use crate::vocabulary::Vocabulary;
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -22,6 +22,8 @@ pub(crate) struct Scored {
     fuse_unk: bool,
     /// Words that are taken whole and never joined with others, with their ids.
     whole: Option<(AhoCorasick, Vec<u32>)>,
+    /// The text may be cut at `▁`.
+    by_words: bool,
 }
 
 /// A pair waiting to be joined.
@@ -62,8 +64,10 @@ impl Scored {
         fuse_unk: bool,
     ) -> Scored {
         let joinable = scores.iter().enumerate().filter(|(_, score)| score.is_some());
-        let longest = joinable.filter_map(|(id, _)| vocabulary.token(id as u32)).map(str::len).max().unwrap_or(0);
-        Scored { vocabulary, scores, bytes, unk, longest, fuse_unk, whole: None }
+        let pieces = || joinable.clone().filter_map(|(id, _)| vocabulary.token(id as u32));
+        let longest = pieces().map(str::len).max().unwrap_or(0);
+        let by_words = pieces().any(|piece| piece == "▁") && pieces_end_with_words(pieces());
+        Scored { vocabulary, scores, bytes, unk, longest, fuse_unk, whole: None, by_words }
     }
 
     /// Adds words that are taken whole wherever they occur, the longest first.
@@ -116,15 +120,29 @@ impl Scored {
 
     /// Cuts a text without whole words.
     fn cut(&self, text: &str) -> Vec<Token> {
+        let mut tokens: Vec<Token> = Vec::with_capacity(text.len() / 3);
+        if self.by_words {
+            let mut start = 0;
+            for word in words(text) {
+                self.word(word, start, &mut tokens);
+                start += word.len();
+            }
+        } else {
+            self.word(text, 0, &mut tokens);
+        }
+        tokens
+    }
+
+    /// Appends the tokens of a word that begins at `start`.
+    fn word(&self, text: &str, start: usize, tokens: &mut Vec<Token>) {
         let mut chain = Chain::default();
-        for (start, c) in text.char_indices() {
-            chain.push(0, start, c.len_utf8());
+        for (at, c) in text.char_indices() {
+            chain.push(0, at, c.len_utf8());
         }
         self.join(&mut chain, text);
-        let mut tokens: Vec<Token> = Vec::with_capacity(chain.0.len() / 2);
         for symbol in chain.walk() {
-            let range = (symbol.start, symbol.start + symbol.len);
-            let piece = &text[range.0..range.1];
+            let piece = &text[symbol.start..symbol.start + symbol.len];
+            let range = (start + symbol.start, start + symbol.start + symbol.len);
             if let Some((id, _)) = self.piece(piece) {
                 tokens.push(Token::new(id, piece.to_string(), range));
             } else if piece.bytes().all(|byte| self.bytes[byte as usize].is_some()) {
@@ -142,7 +160,6 @@ impl Scored {
                 }
             }
         }
-        tokens
     }
 
     fn join(&self, chain: &mut Chain, text: &str) {

@@ -20,6 +20,8 @@ impl Tokenizer {
     /// In a folder, `tokenizer.json` is preferred, as it says everything; then SentencePiece models, `vocab.txt`, and
     /// `vocab.json` with `merges.txt`, which need what `tokenizer_config.json` adds.
     pub fn open(path: &Path) -> Result<Tokenizer, Error> {
+        let home = attend_format::home(path)?;
+        let path = home.as_path();
         if !path.is_dir() {
             if path.extension().is_some_and(|end| end == "json") {
                 let folder = path.parent().unwrap_or(Path::new("."));

@@ -3,8 +3,9 @@
 use super::{MAX_OUTPUT, Render, json, python, syntax};
 use crate::error::{Error, shorten};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, Error as JinjaError, ErrorKind};
+use minijinja::value::{Serde, Value};
+use minijinja::{AutoEscape, Environment, Error as JinjaError, ErrorKind, State};
+use minijinja_contrib::pycompat;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
@@ -80,7 +81,7 @@ fn environment<'source>() -> Result<Environment<'source>, JinjaError> {
     environment.set_fuel(Some(MAX_STEPS));
     environment.set_recursion_limit(MAX_DEPTH);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(method);
     environment.set_formatter(|out, state, value| {
         let text = python::text(value)?;
         state.consume_fuel(text.len() as u64 / 64)?;
@@ -90,6 +91,23 @@ fn environment<'source>() -> Result<Environment<'source>, JinjaError> {
     // Only prints to a debugger's console; here it would show the whole context.
     environment.remove_global("debug");
     Ok(environment)
+}
+
+/// Python's methods. The widths in a text that is formatted ask for padding, which nothing else accounts for.
+fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, JinjaError> {
+    if name == "format"
+        && let Some(text) = value.as_str()
+    {
+        let asked = syntax::widths(text);
+        if asked > MAX_OUTPUT as u64 {
+            return Err(JinjaError::new(
+                ErrorKind::InvalidOperation,
+                format!("format: {asked} characters are asked for"),
+            ));
+        }
+        state.consume_fuel(asked / 64)?;
+    }
+    pycompat::unknown_method_callback(state, value, name, arguments)
 }
 
 fn strftime(now: Option<SystemTime>, format: &str) -> Result<String, JinjaError> {

@@ -10,6 +10,8 @@ use std::path::Path;
 const LIMIT: u64 = super::MAX_SOURCE as u64;
 
 pub(super) fn open(path: &Path) -> Result<Option<ChatTemplate>, Error> {
+    let home = attend_format::home(path)?;
+    let path = home.as_path();
     if !path.is_dir() {
         let (metadata, _) = attend_format::gguf::open(path)?;
         return from_gguf(&metadata);

@@ -55,6 +55,26 @@ pub(super) fn has_long_tag(source: &str, limit: usize) -> bool {
     false
 }
 
+/// The sum of all numbers in the fields (`{0:>99}`) of a format: at least what its widths and precisions add up to.
+pub(super) fn widths(format: &str) -> u64 {
+    let (mut sum, mut number, mut inside) = (0u64, 0u64, false);
+    let mut bytes = format.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'{' if !inside && bytes.peek() == Some(&b'{') => drop(bytes.next()),
+            b'{' => inside = true,
+            b'0'..=b'9' if inside => {
+                number = number.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
+                continue;
+            }
+            b'}' => inside = false,
+            _ => {}
+        }
+        sum = sum.saturating_add(std::mem::take(&mut number));
+    }
+    sum.saturating_add(number)
+}
+
 /// The only word of a statement tag, if it has but one.
 fn statement(tag: &str) -> Option<&str> {
     let word = tag.strip_prefix("{%")?.strip_suffix("%}")?;

@@ -117,7 +117,7 @@ impl Chat<'_> {
                     Ok(Command::Exit) => return Ok(true),
                     // A command that fails leaves the conversation as it is.
                     Ok(command) => {
-                        self.obey(command).unwrap_or_else(|error| super::error::say_error(&format!("{error:#}")))
+                        self.obey(command).unwrap_or_else(|error| super::error::say_error(&super::error::whole(&error)))
                     }
                     Err(message) => super::error::say_error(&message),
                 },
@@ -137,7 +137,7 @@ impl Chat<'_> {
         if error.chain().any(|cause| cause.is::<std::io::Error>()) {
             return Err(error);
         }
-        super::error::say_error(&format!("{error:#}"));
+        super::error::say_error(&super::error::whole(&error));
         Ok(())
     }
 

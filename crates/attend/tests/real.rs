@@ -137,6 +137,11 @@ fn qwen2_5_coder_0_5b() {
 }
 
 #[test]
+fn qwen2_5_coder_1_5b_agrees() {
+    check_continuations("qwen2.5-coder-1.5b", "qwen2.5-coder-1.5b-gguf/model.gguf");
+}
+
+#[test]
 fn flan_t5_small() {
     check_continuations("flan-t5-small-title", "flan-t5-small-title");
 }

@@ -1,6 +1,6 @@
 //! The environment in which a template runs.
 
-use super::{MAX_OUTPUT, Render, json, python, syntax};
+use super::{MAX_OUTPUT, Render, growth, json, python, syntax};
 use crate::error::{Error, shorten};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
@@ -8,8 +8,9 @@ use minijinja::{AutoEscape, Environment, Error as JinjaError, ErrorKind, State};
 use minijinja_contrib::pycompat;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Steps of one rendering. Data costs steps too, one for 64 bytes, so this also bounds memory.
 const MAX_STEPS: u64 = 1_000_000;
@@ -38,40 +39,58 @@ const MAX_TAG: usize = 5_000;
 /// Stack of the thread that renders: enough for the deepest nesting that the limits allow.
 const STACK: usize = 64 << 20;
 
-/// Runs a template, on a thread of its own because of the stack.
+/// Longest time that a rendering may take; real ones take milliseconds. What steps are charged for ends sooner.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// Runs a template, on a thread of its own because of the stack, and because a rendering that takes too long can only
+/// be left behind: no step of the engine is interrupted.
 pub(super) fn render(source: &str, context: serde_json::Value, request: &Render) -> Result<String, Error> {
     let problem = |problem: String| Error::Template { name: request.name.clone(), problem };
     if syntax::has_long_tag(source, MAX_TAG) {
         return Err(problem(format!("a tag has more than {MAX_TAG} words and signs")));
     }
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK);
-        let thread = thread.spawn_scoped(scope, || run(source, context, request));
-        let thread = thread.map_err(|error| problem(format!("no thread to render on: {error}")))?;
-        thread.join().unwrap_or_else(|_| Err(problem("the template engine failed".into())))
-    })
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let job = Job { source: source.to_string(), name: request.name.clone(), now: request.now };
+    let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK);
+    thread
+        .spawn(move || sender.send(job.run(context)))
+        .map_err(|error| problem(format!("no thread to render on: {error}")))?;
+    match receiver.recv_timeout(TIME_LIMIT) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => Err(problem(format!("it needs more than {} seconds", TIME_LIMIT.as_secs()))),
+        Err(RecvTimeoutError::Disconnected) => Err(problem("the template engine failed".into())),
+    }
 }
 
-fn run(source: &str, context: serde_json::Value, request: &Render) -> Result<String, Error> {
-    let refused = Arc::new(OnceLock::new());
-    let problem = |error: JinjaError| match refused.get() {
-        Some(message) => Error::Refused { message: String::clone(message) },
-        None => Error::Template { name: request.name.clone(), problem: describe(&error, source) },
-    };
-    let mut environment = environment().map_err(problem)?;
-    let said = refused.clone();
-    environment.add_function("raise_exception", move |message: String| -> Result<String, JinjaError> {
-        let _ = said.set(shorten_message(&message));
-        Err(JinjaError::new(ErrorKind::InvalidOperation, message))
-    });
-    let now = request.now;
-    environment.add_function("strftime_now", move |format: String| strftime(now, &format));
-    let rewritten = syntax::rewrite(source);
-    let template = environment.template_from_named_str("chat_template", &rewritten).map_err(problem)?;
-    let mut out = Bounded(Vec::new());
-    match template.render_captured_to(Serde(context), &mut out) {
-        Ok(_) => Ok(String::from_utf8_lossy(&out.0).into_owned()),
-        Err(error) => Err(problem(error)),
+/// What the thread needs of a request.
+struct Job {
+    source: String,
+    name: Option<String>,
+    now: Option<SystemTime>,
+}
+
+impl Job {
+    fn run(&self, context: serde_json::Value) -> Result<String, Error> {
+        let refused = Arc::new(OnceLock::new());
+        let problem = |error: JinjaError| match refused.get() {
+            Some(message) => Error::Refused { message: String::clone(message) },
+            None => Error::Template { name: self.name.clone(), problem: describe(&error, &self.source) },
+        };
+        let mut environment = environment().map_err(problem)?;
+        let said = refused.clone();
+        environment.add_function("raise_exception", move |message: String| -> Result<String, JinjaError> {
+            let _ = said.set(shorten_message(&message));
+            Err(JinjaError::new(ErrorKind::InvalidOperation, message))
+        });
+        let now = self.now;
+        environment.add_function("strftime_now", move |format: String| strftime(now, &format));
+        let rewritten = syntax::rewrite(&self.source);
+        let template = environment.template_from_named_str("chat_template", &rewritten).map_err(problem)?;
+        let mut out = Bounded(Vec::new());
+        match template.render_captured_to(Serde(context), &mut out) {
+            Ok(_) => Ok(String::from_utf8_lossy(&out.0).into_owned()),
+            Err(error) => Err(problem(error)),
+        }
     }
 }
 
@@ -88,6 +107,8 @@ fn environment<'source>() -> Result<Environment<'source>, JinjaError> {
         Ok(out.write_str(&text)?)
     });
     environment.add_filter("tojson", json::tojson);
+    environment.add_filter(growth::COUNTED, growth::counted);
+    environment.add_filter("chain", growth::chain);
     // Only prints to a debugger's console; here it would show the whole context.
     environment.remove_global("debug");
     Ok(environment)

@@ -4,8 +4,10 @@
 //! other templates or the environment, and its steps, depth, memory and output are limited.
 
 mod environment;
+mod growth;
 mod json;
 mod marks;
+mod naming;
 mod python;
 mod source;
 mod syntax;

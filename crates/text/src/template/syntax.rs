@@ -1,10 +1,13 @@
-//! Two pieces of Jinja's syntax that the template engine does not have, rewritten into what it has:
+//! Pieces of Jinja's syntax that the template engine does not have, or does not account for, rewritten into what it has:
 //!
 //! - `{% generation %}…{% endgeneration %}` marks what the assistant said, for training. Here it changes nothing, but
 //!   its white-space control does, so it becomes a condition that always holds.
 //! - `'%s-%d' % (a, b)` on a literal becomes `'%s-%d'|format(a, b)`.
+//! - Values that are given a name are counted ([`super::naming`]).
 
-/// The source with both rewritten. What is not understood is left to the engine's own messages.
+use super::naming;
+
+/// The source with these rewritten. What is not understood is left to the engine's own messages.
 pub(super) fn rewrite(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -24,7 +27,11 @@ pub(super) fn rewrite(source: &str) -> String {
             _ if raw || tag.starts_with("{#") || len == 1 => out.push_str(tag),
             Some("generation") => out.push_str(&tag.replacen("generation", "if true", 1)),
             Some("endgeneration") => out.push_str(&tag.replacen("endgeneration", "endif", 1)),
-            _ => formatting(tag, &mut out),
+            _ => {
+                let mut rewritten = String::with_capacity(tag.len());
+                formatting(tag, &mut rewritten);
+                naming::push_counted(&rewritten, &mut out);
+            }
         }
         rest = behind;
     }
@@ -82,7 +89,7 @@ fn statement(tag: &str) -> Option<&str> {
 }
 
 /// Length of the string literal that a text begins with, quotes included.
-fn literal_len(text: &str) -> Option<usize> {
+pub(super) fn literal_len(text: &str) -> Option<usize> {
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     let mut chars = text.char_indices().skip(1);
     while let Some((at, c)) = chars.next() {

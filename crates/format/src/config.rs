@@ -108,7 +108,8 @@ impl Config {
         Error::BadField { file: self.file.to_path_buf(), field: self.name_of(key), problem: problem.into() }
     }
 
-    fn name_of(&self, key: &str) -> String {
+    /// A field's name as it stands in the file: with the objects around it, or GGUF's own key.
+    pub fn name_of(&self, key: &str) -> String {
         match self.origins.get(key) {
             Some(origin) => origin.clone(),
             None => format!("{}{key}", self.prefix),

@@ -60,7 +60,8 @@ impl<'a> Reader<'a> {
 
     /// An error about `field` of this configuration.
     pub fn wrong(&self, field: &str, problem: impl Into<String>) -> Error {
-        Error::Config { file: self.config.file().to_path_buf(), field: field.to_string(), problem: problem.into() }
+        let field = self.config.name_of(field);
+        Error::Config { file: self.config.file().to_path_buf(), field, problem: problem.into() }
     }
 
     /// The value of `key`; a JSON null counts as absent.

@@ -54,7 +54,14 @@ pub fn open(model: &ModelArg, compute: &ComputeArgs) -> Result<Session> {
     prepare(compute)?;
     let path = locate(model)?;
     let started = Instant::now();
-    let tokenizer = Tokenizer::open(&path)?;
+    let tokenizer = match Tokenizer::open(&path) {
+        Ok(tokenizer) => tokenizer,
+        Err(error) => {
+            // Where there is no model at all, that is what to say.
+            attend_model::describe(&path)?;
+            return Err(error.into());
+        }
+    };
     let template = ChatTemplate::open(&path)?;
     let loaded = load(&path, compute)?;
     for notice in &loaded.source.notices {

@@ -42,12 +42,44 @@ pub enum Error {
     #[error(transparent)]
     Model(#[from] attend_nn::Error),
 
+    /// A text of which nothing is left as tokens.
+    #[error("the text has no tokens")]
+    EmptyInput,
+
+    /// An input of a task that is too long, where cutting was not asked for.
+    #[error("the text has {tokens} tokens and the limit is {limit} ({of}); shorten it, or ask for truncation")]
+    TooLong { tokens: usize, limit: usize, of: String },
+
+    /// An error about one of a task's inputs, counted from 0.
+    #[error("input {}: {source}", index + 1)]
+    Input { index: usize, source: Box<Error> },
+
+    #[error("the model computed something that is not a finite number; its weights may be damaged")]
+    DamagedAnswer,
+
+    #[error("the work was cancelled")]
+    Cancelled,
+
+    #[error(transparent)]
+    Text(#[from] attend_text::Error),
+
+    #[error(transparent)]
+    Format(#[from] attend_format::Error),
+
     /// The model cannot do what is asked.
     #[error("{0}")]
     Unsupported(String),
 }
 
 impl Error {
+    /// The same error with the index of the input that it is about.
+    pub(crate) fn of_input(self, index: usize) -> Error {
+        match self {
+            Error::Cancelled | Error::Input { .. } => self,
+            source => Error::Input { index, source: Box::new(source) },
+        }
+    }
+
     pub(crate) fn parameter(name: &str, value: impl std::fmt::Display, expected: impl Into<String>) -> Error {
         Error::Parameter { name: name.into(), value: value.to_string(), expected: expected.into() }
     }

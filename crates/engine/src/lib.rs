@@ -19,6 +19,7 @@ pub mod score;
 pub mod search;
 pub mod source;
 pub mod stop;
+pub mod tasks;
 mod tokenizer;
 mod validate;
 pub mod vocabulary;

@@ -1,7 +1,7 @@
 //! A file that appears under its name only when it is whole.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,8 @@ pub type Fill<'a> = dyn FnMut(usize, &mut dyn Write) -> Result<(), Box<dyn std::
 
 /// A file under a temporary name in the folder of its target. [`AtomicFile::commit`] makes it durable and gives it
 /// its name; dropped before that, it leaves nothing behind.
-pub(crate) struct AtomicFile {
+#[derive(Debug)]
+pub struct AtomicFile {
     target: PathBuf,
     temporary: PathBuf,
     writer: Option<BufWriter<File>>,
@@ -50,8 +51,24 @@ impl AtomicFile {
         self.writer().and_then(|writer| writer.write_all(bytes)).map_err(|source| self.failed("write", source))
     }
 
+    /// Writes over what stands at `offset`, and goes on at the end: for a header that counts what follows it.
+    pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let outcome = self.writer().and_then(|writer| {
+            writer.seek(SeekFrom::Start(offset))?;
+            writer.write_all(bytes)?;
+            writer.seek(SeekFrom::End(0)).map(drop)
+        });
+        outcome.map_err(|source| self.failed("write", source))
+    }
+
     /// Runs `fill` for one tensor and holds it to `expected` bytes.
-    pub fn write_tensor(&mut self, fill: &mut Fill, index: usize, name: &str, expected: u64) -> Result<(), Error> {
+    pub(crate) fn write_tensor(
+        &mut self,
+        fill: &mut Fill,
+        index: usize,
+        name: &str,
+        expected: u64,
+    ) -> Result<(), Error> {
         let file = self.target.clone();
         let mut counted = match self.writer() {
             Ok(inner) => Counted { inner, written: 0, limit: expected },

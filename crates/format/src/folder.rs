@@ -61,6 +61,11 @@ impl Folder {
     }
 }
 
+/// The path of a file or folder below `folder`, `None` when it is not there; a name or link that leads outside is an error.
+pub fn beside(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
+    Folder::open(folder)?.find(name)
+}
+
 /// Whether a name from an index is a relative path that goes nowhere but down.
 pub(crate) fn is_plain(name: &str) -> bool {
     let path = Path::new(name);

@@ -32,10 +32,11 @@ mod stream;
 mod tensors;
 mod torch;
 
-pub use atomic::{Fill, TensorSpec};
+pub use atomic::{AtomicFile, Fill, TensorSpec};
 pub use checkpoint::{Checkpoint, Kind, home};
 pub use config::Config;
 pub use error::Error;
+pub use folder::beside;
 pub use quantization::unsupported_quantization;
 pub use source::Source;
 pub use tensors::{TensorInfo, Tensors, Unreadable};

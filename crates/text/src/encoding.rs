@@ -43,6 +43,11 @@ pub struct Encoding {
     pub type_ids: Vec<u32>,
     /// Who put it there, for special tokens.
     pub special: Vec<Option<Origin>>,
+    /// The word of its text that each token is a part of, as the pre-tokenizer counts them; none for tokens that were
+    /// added around the text.
+    pub words: Vec<Option<u32>>,
+    /// Which text of a pair each token comes from, 0 or 1; none for tokens that were added around them.
+    pub texts: Vec<Option<usize>>,
 }
 
 impl Encoding {
@@ -61,6 +66,8 @@ impl Encoding {
         self.offsets.insert(0, (0, 0));
         self.type_ids.insert(0, 0);
         self.special.insert(0, Some(origin));
+        self.words.insert(0, None);
+        self.texts.insert(0, None);
     }
 
     /// Removes the first token.
@@ -71,6 +78,8 @@ impl Encoding {
             self.offsets.remove(0);
             self.type_ids.remove(0);
             self.special.remove(0);
+            self.words.remove(0);
+            self.texts.remove(0);
         }
     }
 }

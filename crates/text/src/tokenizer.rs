@@ -191,12 +191,19 @@ impl Tokenizer {
                 self.is_special(id).then(|| origin.clone())
             }
         });
+        let special: Vec<Option<Origin>> = special.collect();
+        let added = |index: usize| matches!(special.get(index), Some(Some(Origin::PostProcessor(_))));
+        // Without a post-processor a single text has no record of where its tokens come from.
+        let texts = encoded.get_sequence_ids().into_iter().enumerate();
+        let texts = texts.map(|(index, text)| text.or_else(|| (!added(index)).then_some(0))).collect();
         Encoding {
             ids: encoded.get_ids().to_vec(),
             pieces: encoded.get_tokens().to_vec(),
             offsets: encoded.get_offsets().to_vec(),
             type_ids: encoded.get_type_ids().to_vec(),
-            special: special.collect(),
+            words: encoded.get_word_ids().to_vec(),
+            texts,
+            special,
         }
     }
 
@@ -218,6 +225,22 @@ impl Tokenizer {
         }
         stream.flush(&mut text);
         text
+    }
+
+    /// The text of tokens that are given by their spelling, as [`Tokenizer::decode`] puts them together.
+    pub fn join<'p>(&self, pieces: impl IntoIterator<Item = &'p str>) -> String {
+        let mut stream = self.stream(false);
+        let mut text = String::new();
+        for piece in pieces {
+            stream.feed_piece(piece, &mut text);
+        }
+        stream.flush(&mut text);
+        text
+    }
+
+    /// Whether the model marks the pieces that continue a word (`##`).
+    pub fn marks_continuations(&self) -> bool {
+        self.parts.model.marks_continuations()
     }
 
     /// Decodes one id at a time.

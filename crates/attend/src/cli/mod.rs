@@ -1,9 +1,14 @@
 //! The command line.
 
+pub mod answer;
+pub mod batch;
 pub mod chat;
+pub mod classify;
 pub mod completions;
 pub mod doctor;
+pub mod embed;
 pub mod error;
+pub mod fill;
 pub mod input;
 pub mod interrupt;
 pub mod list;
@@ -13,6 +18,7 @@ pub mod options;
 pub mod perplexity;
 pub mod prefix;
 pub mod pull;
+pub mod rerank;
 pub mod rm;
 pub mod run;
 pub mod sampling;
@@ -20,9 +26,13 @@ pub mod score;
 pub mod screen;
 pub mod session;
 pub mod show;
+pub mod similarity;
+pub mod tag;
+pub mod task;
 pub mod tokens;
 pub mod values;
 pub mod verify;
+pub mod zero_shot;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -52,6 +62,22 @@ pub enum Command {
     Run(Box<run::RunArgs>),
     /// Hold a conversation
     Chat(Box<chat::ChatArgs>),
+    /// The vector of each text
+    Embed(Box<embed::EmbedArgs>),
+    /// How alike texts are
+    Similarity(Box<similarity::SimilarityArgs>),
+    /// Which documents answer a query
+    Rerank(Box<rerank::RerankArgs>),
+    /// The labels of each text
+    Classify(Box<classify::ClassifyArgs>),
+    /// The labels of a text's parts
+    Tag(Box<tag::TagArgs>),
+    /// The likeliest tokens for the gaps of a text
+    Fill(Box<fill::FillArgs>),
+    /// Answers to questions, as parts of a given context
+    Answer(Box<answer::AnswerArgs>),
+    /// Labels of one's own, judged by a model of entailment
+    ZeroShot(Box<zero_shot::ZeroShotArgs>),
     /// What a model is made of, layer by layer
     Show(show::ShowArgs),
     /// How a text is cut into tokens
@@ -92,6 +118,14 @@ fn dispatch(command: Command) -> Result<bool> {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Chat(args) => chat::run(&args),
+        Command::Embed(args) => embed::run(&args),
+        Command::Similarity(args) => similarity::run(&args),
+        Command::Rerank(args) => rerank::run(&args),
+        Command::Classify(args) => classify::run(&args),
+        Command::Tag(args) => tag::run(&args),
+        Command::Fill(args) => fill::run(&args),
+        Command::Answer(args) => answer::run(&args),
+        Command::ZeroShot(args) => zero_shot::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Tokens(args) => tokens::run(&args),
         Command::Logits(args) => logits::run(&args),

@@ -61,7 +61,12 @@ impl<'t> DecodeStream<'t> {
         if self.skip_special && self.tokenizer.is_special(id) {
             return;
         }
-        let Some(token) = self.tokenizer.spelling(id) else { return };
+        if let Some(token) = self.tokenizer.spelling(id) {
+            self.feed_piece(token, text);
+        }
+    }
+
+    pub(crate) fn feed_piece(&mut self, token: &str, text: &mut String) {
         let steps = &self.tokenizer.decoder().steps;
         if steps.is_empty() && self.started {
             text.push(' ');

@@ -41,6 +41,10 @@ pub(crate) struct Bpe {
 }
 
 impl Bpe {
+    pub fn marks_continuations(&self) -> bool {
+        self.options.continuing_subword_prefix.as_ref().is_some_and(|prefix| !prefix.is_empty())
+    }
+
     /// `strict`: a merge of unknown tokens is an error; otherwise it is left out (GGUF vocabularies carry a few).
     pub fn new(vocabulary: Vocabulary, merges: &Merges, options: BpeOptions, strict: bool) -> Result<Bpe, Fault> {
         let mut table = AHashMap::with_capacity(merges.len());

@@ -61,6 +61,16 @@ impl Model {
         }
     }
 
+    /// Whether pieces that continue a word are marked by a prefix (`##`).
+    pub fn marks_continuations(&self) -> bool {
+        match self {
+            Model::WordPiece(model) => !model.continuing_subword_prefix.is_empty(),
+            Model::Bpe(model) => model.marks_continuations(),
+            Model::Mapped(model) => model.inner.marks_continuations(),
+            Model::Scored(_) | Model::Unigram(_) | Model::WordLevel(_) => false,
+        }
+    }
+
     /// The algorithm's name, for people.
     pub fn name(&self) -> &'static str {
         match self {

@@ -1,0 +1,195 @@
+//! Vectors of texts, as the model's folder says they are made.
+
+use super::ability::Task;
+use super::pack::Watch;
+use super::pooling::{Pooling, normalize};
+use super::reader::{Encoded, TaskModel, Text, each};
+use super::sentence::{Module, Sentence};
+use super::similarity::Similarity;
+use super::sparse::Sparse;
+use crate::error::Error;
+
+/// What a caller chooses over what the folder says.
+#[derive(Debug, Clone, Default)]
+pub struct EmbedOptions {
+    pub pooling: Option<Pooling>,
+    /// Scale vectors to length 1, or do not.
+    pub normalize: Option<bool>,
+    /// Keep the first elements only, for models trained so that they suffice (Kusupati et al. 2022); the vector is
+    /// scaled to length 1 again where it was before.
+    pub dimensions: Option<usize>,
+    pub prompt: Prompt,
+}
+
+/// What stands in front of each text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Prompt {
+    /// What the folder says for the text's role.
+    #[default]
+    Folder,
+    /// One of the folder's prompts.
+    Named(String),
+    Text(String),
+}
+
+/// What a text is to the other texts; some models have a prompt for each role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Plain,
+    Query,
+    Document,
+}
+
+/// The vector of a text, or of each of its tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Embedding {
+    /// One vector, or one a token, end to end.
+    pub values: Vec<f32>,
+    /// Length of a vector.
+    pub width: usize,
+    /// Tokens of the text.
+    pub tokens: usize,
+    /// The text was cut.
+    pub cut: bool,
+}
+
+/// A model that makes vectors of texts.
+#[derive(Debug)]
+pub struct Embedder<'m> {
+    model: TaskModel<'m>,
+    sentence: Sentence,
+    options: EmbedOptions,
+}
+
+impl<'m> Embedder<'m> {
+    /// # Errors
+    /// Modules or poolings that are not known, prompts that do not exist.
+    pub fn new(model: TaskModel<'m>, options: EmbedOptions) -> Result<Embedder<'m>, Error> {
+        Task::Embed.check(model.model.spec())?;
+        let mut sentence = Sentence::read(model.described)?;
+        if let Some(pooling) = options.pooling {
+            (sentence.pooling, sentence.notice) = (vec![pooling], None);
+        }
+        if let Prompt::Named(name) = &options.prompt
+            && !sentence.prompts.contains_key(name)
+        {
+            let known: Vec<&str> = sentence.prompts.keys().map(String::as_str).collect();
+            let known =
+                if known.is_empty() { "the model has none".into() } else { format!("there are {}", known.join(", ")) };
+            return Err(Error::parameter("prompt_name", name, known));
+        }
+        Ok(Embedder { model, sentence, options })
+    }
+
+    pub fn model(&self) -> &TaskModel<'m> {
+        &self.model
+    }
+
+    /// What was assumed because no file says it.
+    pub fn notice(&self) -> Option<&str> {
+        self.sentence.notice.as_deref()
+    }
+
+    /// The measure that the model was trained for.
+    pub fn similarity(&self) -> Similarity {
+        self.sentence.similarity
+    }
+
+    /// How sparse vectors are made, for a model whose folder says that it makes them.
+    pub fn sparse(&self) -> Option<Sparse> {
+        self.sentence.sparse
+    }
+
+    /// Whether each token has its own vector.
+    pub fn per_token(&self) -> bool {
+        self.sentence.pooling.iter().any(|pooling| pooling.per_token())
+    }
+
+    /// The text that stands in front of texts of this role.
+    pub fn prompt(&self, role: Role) -> &str {
+        let named = |name: &str| self.sentence.prompts.get(name).map(String::as_str);
+        let of_role: &[&str] = match role {
+            Role::Plain => &[],
+            Role::Query => &["query"],
+            Role::Document => &["document", "passage", "corpus"],
+        };
+        match &self.options.prompt {
+            Prompt::Text(text) => text,
+            Prompt::Named(name) => named(name).unwrap_or_default(),
+            Prompt::Folder => {
+                let default = || self.sentence.default_prompt.as_deref().and_then(named);
+                of_role.iter().find_map(|name| named(name)).or_else(default).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The vectors of texts, in their order.
+    ///
+    /// # Errors
+    /// Texts that are too long or have no tokens (the error says which), and dimensions that the vectors have not.
+    pub fn embed(&self, texts: &[&str], role: Role, watch: &mut Watch<'_>) -> Result<Vec<Embedding>, Error> {
+        let prompt = self.prompt(role);
+        let prompted: Vec<String> = texts.iter().map(|text| format!("{prompt}{text}")).collect();
+        let prompted: Vec<Text<'_>> = prompted.iter().map(|text| Text::one(text)).collect();
+        let items = each(&prompted, |text| self.model.encode(text, false))?;
+        let skip = self.prompt_tokens(prompt)?;
+        let references: Vec<&Encoded> = items.iter().collect();
+        self.model.each_input(&references, watch, &mut |index, rows| {
+            let (tokens, cut) = items.get(index).map_or((0, false), |item| (item.encoding.len(), item.cut));
+            let (values, width) = self.vector(rows, skip)?;
+            Ok(Embedding { values, width, tokens, cut })
+        })
+    }
+
+    /// Tokens of the prompt that take no part in pooling.
+    fn prompt_tokens(&self, prompt: &str) -> Result<usize, Error> {
+        if self.sentence.include_prompt || prompt.is_empty() {
+            return Ok(0);
+        }
+        let encoding = self.model.encode(Text::one(prompt), false)?.encoding;
+        // The token that ends a text comes after the text, not after the prompt.
+        let ended = encoding.special.last().is_some_and(Option::is_some);
+        Ok(encoding.len() - usize::from(ended))
+    }
+
+    /// The vectors that come of a text's rows [T, D], and their width.
+    fn vector(&self, rows: &[f32], skip: usize) -> Result<(Vec<f32>, usize), Error> {
+        let width = self.model.parts().width;
+        let mut pooled = Vec::new();
+        for pooling in &self.sentence.pooling {
+            pooling.pool(rows, width, skip, &mut pooled);
+        }
+        if !self.per_token() {
+            let vector = self.after(pooled)?;
+            let width = vector.len();
+            return Ok((vector, width));
+        }
+        let vectors: Vec<Vec<f32>> =
+            pooled.chunks_exact(width).map(|row| self.after(row.to_vec())).collect::<Result<_, Error>>()?;
+        let width = vectors.first().map_or(width, Vec::len);
+        Ok((vectors.concat(), width))
+    }
+
+    /// What follows pooling: the folder's modules, the cut to the first dimensions, length 1.
+    fn after(&self, mut vector: Vec<f32>) -> Result<Vec<f32>, Error> {
+        for module in &self.sentence.modules {
+            match (module, self.options.normalize) {
+                (Module::Normalize, Some(false)) => {}
+                _ => vector = module.apply(vector)?,
+            }
+        }
+        if let Some(dimensions) = self.options.dimensions {
+            if dimensions == 0 || dimensions > vector.len() {
+                let most = format!("the model's vectors have {} numbers", vector.len());
+                return Err(Error::parameter("dimensions", dimensions, most));
+            }
+            vector.truncate(dimensions);
+        }
+        let folder = self.sentence.modules.iter().any(|module| matches!(module, Module::Normalize));
+        if self.options.normalize.unwrap_or(folder) {
+            normalize(&mut vector);
+        }
+        super::finite(&vector)?;
+        Ok(vector)
+    }
+}

@@ -4,6 +4,7 @@
     record_real.py MODEL.gguf  OUT.json     llama, qwen2 or gemma3: greedy continuations, log-likelihood of a text
     record_real.py T5_FOLDER   OUT.json     encoder-decoder: greedy outputs, log-likelihood of a target
     record_real.py BERT_FOLDER OUT.json     sentence-transformers folder with mean pooling: embeddings
+    record_real.py ENCODER OUT.json --task sentences|nomic|sparse|fills|tags     see real_tasks.py
 
 Everything is computed in float32 on the CPU. The weights of a GGUF file are unpacked to float32 by the gguf package and
 handed to transformers unrounded; its vocabulary is rebuilt from the file's own metadata.
@@ -26,6 +27,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import real_prompts as prompts
+import real_tasks
 from gguf_model import CONTROL, Gguf, gguf_model, gguf_tokenizer
 
 LEAST = 6  # a path cut to fewer tokens than this is left out
@@ -211,6 +213,10 @@ def provenance(weights, args):
         "then checked and measured by one unpadded pass without cache over prompt and continuation; a path is cut before "
         f"the first token whose lead over the second-best logit is below {args.gap}"
     )
+    options = f" --tokens {args.tokens} --gap {args.gap}"
+    if args.task:
+        recipe = "float32 on the CPU, eager attention, each text by itself and unpadded"
+        options = f" --task {args.task}" + (f" --family {args.family} --texts {args.texts}" if args.task == "fills" else "")
     return {
         "model_file": weights.name,
         "sha256": digest(weights),
@@ -222,7 +228,7 @@ def provenance(weights, args):
         },
         "recipe": recipe,
         "command": f"tools/record_real.py {weights.name if weights.suffix == '.gguf' else weights.parent.name} OUT.json"
-        f" --tokens {args.tokens} --gap {args.gap}",
+        + options,
     }
 
 
@@ -232,6 +238,9 @@ def parse():
     parser.add_argument("out", type=Path, help="the JSON file to write")
     parser.add_argument("--tokens", type=int, default=28, help="most tokens of a continuation (default 28)")
     parser.add_argument("--gap", type=float, default=0.003, help="least lead of a recorded token (default 0.003)")
+    parser.add_argument("--task", choices=sorted(real_tasks.RECORDS), help="record a task of an encoder")
+    parser.add_argument("--family", default="bert", help="for fills: bert, albert or roberta")
+    parser.add_argument("--texts", default="reactions", help="for fills: the list of texts in real_prompts.py")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
     return parser.parse_args()
 
@@ -240,7 +249,10 @@ def parse():
 def main():
     args = parse()
     torch.set_num_threads(args.threads)
-    if args.model.suffix == ".gguf":
+    if args.task:
+        weights = args.model if args.model.is_file() else args.model / "model.safetensors"
+        body = real_tasks.RECORDS[args.task](args.model, args)
+    elif args.model.suffix == ".gguf":
         weights, body = args.model, record_decoder(Gguf(args.model), args)
     else:
         weights = args.model / "model.safetensors"

@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(pooled(Pooling::Last, 0), [5.0, -5.0]);
         assert_eq!(pooled(Pooling::Max, 0), [5.0, -2.0]);
         assert_eq!(pooled(Pooling::Mean, 0), [3.0, -5.0]);
-        assert_eq!(pooled(Pooling::MeanSqrtLen, 0), [9.0 / 3f32.sqrt(), -15.0 / 3f32.sqrt()]);
+        assert_eq!(pooled(Pooling::MeanSqrtLen, 0), [9.0 / 3f64.sqrt(), -15.0 / 3f64.sqrt()].map(|x| x as f32));
         assert_eq!(pooled(Pooling::WeightedMean, 0), [22.0 / 6.0, -27.0 / 6.0]);
         assert_eq!(pooled(Pooling::None, 0).len(), 6);
     }

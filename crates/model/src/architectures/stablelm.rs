@@ -12,7 +12,7 @@ pub static STABLELM: Architecture =
     Architecture { name: "stablelm", model_types: &["stablelm"], gguf: &["stablelm"], class: "StableLm", spec, names };
 
 fn names(_: &ModelSpec) -> Tables {
-    Tables { hf: &[llama::HF, include_str!("../names/stablelm.hf.txt")], gguf: &[llama::GGUF] }
+    Tables { hf: &[llama::HF], gguf: &[llama::GGUF] }
 }
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {

@@ -54,6 +54,12 @@ impl Layout {
                         part(name, ["query", "key", "value"]).ok_or_else(|| wrong(verb))?,
                     );
                 }
+                Verb::QvkQuarters => {
+                    let attention = attention_of(name, spec).ok_or_else(|| wrong(verb))?;
+                    let [query, key, value] = qkv_rows(attention, 4);
+                    let part = part(name, ["query", "value", "key"]).ok_or_else(|| wrong(verb))?;
+                    layout.fuse(&[query, value, key], part);
+                }
                 Verb::GateUpBlocks => {
                     let hidden = shape.first().copied().unwrap_or(0);
                     layout.fuse(&[hidden, hidden], part(name, ["gate", "up", ""]).ok_or_else(|| wrong(verb))?);

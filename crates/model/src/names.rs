@@ -9,6 +9,7 @@
 //! | `transpose` | the matrix is stored `[in, out]` |
 //! | `qkv blocks` | rows are all queries, all keys, all values |
 //! | `qkv groups` | rows are, for each KV head, its queries, its key, its value |
+//! | `qvk quarters` | rows are, for each quarter of the heads, its queries, its values, its keys |
 //! | `gate_up blocks` | rows are the gate, then up |
 //! | `pairs` | in each head the rows of a rotary pair are neighbours; ours are half a head apart |
 //! | `add_one` | the file holds what is added to one |
@@ -35,6 +36,7 @@ pub enum Verb {
     Transpose,
     QkvBlocks,
     QkvGroups,
+    QvkQuarters,
     GateUpBlocks,
     Pairs,
     AddOne,
@@ -47,6 +49,7 @@ impl Verb {
             "transpose" => Verb::Transpose,
             "qkv blocks" => Verb::QkvBlocks,
             "qkv groups" => Verb::QkvGroups,
+            "qvk quarters" => Verb::QvkQuarters,
             "gate_up blocks" => Verb::GateUpBlocks,
             "pairs" => Verb::Pairs,
             "add_one" => Verb::AddOne,

@@ -12,8 +12,10 @@ pub static GPT2: Architecture =
     Architecture { name: "gpt2", model_types: &["gpt2"], gguf: &["gpt2"], class: "GPT2", spec, names };
 
 fn names(_: &ModelSpec) -> Tables {
-    Tables { hf: &[include_str!("../names/gpt2.hf.txt")], gguf: &[include_str!("../names/gpt2.gguf.txt")] }
+    Tables { hf: &[HF], gguf: &[include_str!("../names/gpt2.gguf.txt")] }
 }
+
+pub(super) const HF: &str = include_str!("../names/gpt2.hf.txt");
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let defaults = SizeDefaults { hidden_multiple: Some(4), context: Some(1024), ..SizeDefaults::default() };

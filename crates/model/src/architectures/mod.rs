@@ -4,24 +4,37 @@ use crate::error::Error;
 use crate::names::{Table, Tables};
 use crate::reader::{Reader, short};
 use attend_format::{Checkpoint, Kind};
-use attend_nn::spec::{Head, ModelSpec, SequenceSource};
+use attend_nn::spec::{Body, Head, ModelSpec};
 
 mod bert;
 mod bloom;
+mod codegen;
+mod cohere;
+mod cohere2;
 mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
 mod gpt2;
+mod gpt_bigcode;
 mod gpt_neo;
 mod gpt_neox;
+mod gptj;
+mod granite;
 mod llama;
 mod mistral;
 mod mpt;
+mod olmo;
+mod olmo2;
+mod openai_gpt;
+mod opt;
+mod phi;
 mod phi3;
 mod qwen2;
 mod qwen3;
 mod smollm3;
+mod stablelm;
+mod starcoder2;
 mod t5;
 
 /// What is known of one architecture.
@@ -48,35 +61,44 @@ pub fn architectures() -> &'static [&'static Architecture] {
 static ALL: &[&Architecture] = &[
     &bert::BERT,
     &bloom::BLOOM,
+    &codegen::CODEGEN,
+    &cohere::COHERE,
+    &cohere2::COHERE2,
     &falcon::FALCON,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
     &gpt2::GPT2,
+    &gpt_bigcode::GPT_BIGCODE,
     &gpt_neo::GPT_NEO,
     &gpt_neox::GPT_NEOX,
+    &gptj::GPTJ,
+    &granite::GRANITE,
     &llama::LLAMA,
     &mistral::MISTRAL,
     &mpt::MPT,
     &t5::MT5,
+    &olmo::OLMO,
+    &olmo2::OLMO2,
+    &openai_gpt::OPENAI_GPT,
+    &opt::OPT,
+    &phi::PHI,
     &phi3::PHI3,
     &qwen2::QWEN2,
     &qwen3::QWEN3,
     &smollm3::SMOLLM3,
+    &stablelm::STABLELM,
+    &starcoder2::STARCODER2,
     &t5::T5,
 ];
 
 impl Architecture {
     /// The name table for a description in one kind of file.
     pub fn table(&self, spec: &ModelSpec, kind: Kind) -> Result<Table, Error> {
-        const SCORE: &str = include_str!("../names/score.hf.txt");
         let tables = (self.names)(spec);
-        match (kind, &spec.head) {
-            (Kind::Gguf, _) => Table::parse(tables.gguf),
-            (Kind::HuggingFace, Head::Sequence { source: SequenceSource::Last, .. }) => {
-                Table::parse(&[tables.hf, &[SCORE]].concat())
-            }
-            (Kind::HuggingFace, _) => Table::parse(tables.hf),
+        match kind {
+            Kind::Gguf => Table::parse(tables.gguf),
+            Kind::HuggingFace => Table::parse(&[tables.hf, decoder_head(spec)].concat()),
         }
     }
 
@@ -106,6 +128,16 @@ impl Architecture {
             class.strip_prefix(a.class).is_some_and(|rest| ENDINGS.iter().any(|e| rest.starts_with(e)))
         };
         architectures().iter().find(named).copied().ok_or_else(|| unknown(class))
+    }
+}
+
+/// The names of a decoder's classifiers, which are the same in every architecture.
+fn decoder_head(spec: &ModelSpec) -> &'static [&'static str] {
+    match (&spec.body, &spec.head) {
+        (Body::Decoder(_), Head::Sequence { .. }) => &[include_str!("../names/score.hf.txt")],
+        (Body::Decoder(_), Head::Token { .. }) => &[include_str!("../names/decoder-token.hf.txt")],
+        (Body::Decoder(_), Head::Span { .. }) => &[include_str!("../names/decoder-span.hf.txt")],
+        (Body::Decoder(_), Head::None | Head::Lm(_)) | (Body::Encoder(_) | Body::EncoderDecoder { .. }, _) => &[],
     }
 }
 

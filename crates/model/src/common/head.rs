@@ -21,7 +21,8 @@ pub enum HeadKind {
 pub fn head_kind(c: &Reader, default: HeadKind) -> Result<HeadKind, Error> {
     let Some(class) = c.list("architectures")?.and_then(|list| list.first()) else { return Ok(default) };
     let name = class.as_str().unwrap_or_default();
-    Ok(match name.strip_prefix(c.class).unwrap_or(name) {
+    let ending = name.strip_prefix(c.class).unwrap_or(name);
+    Ok(match ending.strip_prefix("Text").filter(|rest| rest.starts_with("For")).unwrap_or(ending) {
         "Model" | "TextModel" => HeadKind::None,
         "EncoderModel" => HeadKind::EncoderOnly,
         "ForCausalLM" | "LMHeadModel" | "ForConditionalGeneration" | "WithLMHeadModel" => HeadKind::Lm,
@@ -55,13 +56,16 @@ pub fn sequence(c: &Reader, source: SequenceSource, bias: bool) -> Result<Head, 
     Ok(Head::Sequence { labels: labels(c)?, source, bias })
 }
 
-/// The head of a decoder: an output matrix, nothing, or a classifier on the last token.
+/// The head of a decoder: an output matrix, nothing, or a classifier of the sequence by its last token, of tokens, or
+/// of spans.
 pub fn output(c: &Reader, lm: LmHead) -> Result<Head, Error> {
     match head_kind(c, HeadKind::Lm)? {
         HeadKind::None => Ok(Head::None),
         HeadKind::Lm => Ok(Head::Lm(lm)),
         HeadKind::Sequence => sequence(c, SequenceSource::Last, false),
-        HeadKind::EncoderOnly | HeadKind::MaskedLm | HeadKind::Token | HeadKind::Span => Err(unsupported_head(c)),
+        HeadKind::Token => Ok(Head::Token { labels: labels(c)?, bias: c.flag("token_classification_bias", true)? }),
+        HeadKind::Span => Ok(Head::Span { bias: true }),
+        HeadKind::EncoderOnly | HeadKind::MaskedLm => Err(unsupported_head(c)),
     }
 }
 

@@ -11,5 +11,5 @@ mod windows;
 pub use activation::feed_forward;
 pub use head::{HeadKind, head_kind, labels, lm, sequence, translation, unsupported_head};
 pub use rope::{RopeDefaults, rope, rope_for};
-pub use sizes::{SizeDefaults, Sizes, attention, decoder, embed, encoder_alone, pre_norm, stack};
+pub use sizes::{SizeDefaults, Sizes, attention, decoder, decoder_of, embed, encoder_alone, pre_norm, stack};
 pub use windows::{causal, local_layers, period, sliding, sliding_layers};

@@ -15,12 +15,21 @@ pub struct RopeDefaults {
     /// The part of the head that is rotated.
     pub partial: f64,
     pub pairing: Pairing,
+    /// The architecture has one base, which its configurations do not mention.
+    pub fixed: bool,
 }
 
 impl RopeDefaults {
     /// The whole head in half-split pairs.
     pub const fn base(base: f64) -> RopeDefaults {
-        RopeDefaults { base, partial: 1.0, pairing: Pairing::Halves }
+        RopeDefaults { base, partial: 1.0, pairing: Pairing::Halves, fixed: false }
+    }
+
+    /// The first `dim` elements of a head of `head_dim`, with a base that configurations do not mention.
+    pub fn fixed(base: f64, dim: usize, head_dim: usize) -> RopeDefaults {
+        // The half keeps the product with the head's width above the whole number that is meant.
+        let partial = if dim == head_dim { 1.0 } else { (dim as f64 + 0.5) / head_dim as f64 };
+        RopeDefaults { partial, fixed: true, ..RopeDefaults::base(base) }
     }
 }
 
@@ -39,7 +48,7 @@ pub fn rope_for(c: &Reader, kind: Option<&str>, head_dim: usize, defaults: RopeD
         None => c.object("rope_scaling")?,
     };
     let nested = parameters.as_ref().map(|parameters| c.nested(parameters));
-    let base = base(c, nested.as_ref(), defaults.base)?;
+    let base = base(c, nested.as_ref(), defaults)?;
     let dim = rotated(c, nested.as_ref(), head_dim, defaults.partial)?;
     let scaling = match &nested {
         Some(nested) => scaling(c, nested, dim)?,
@@ -48,7 +57,7 @@ pub fn rope_for(c: &Reader, kind: Option<&str>, head_dim: usize, defaults: RopeD
     Ok(Rope { base, dim, pairing: defaults.pairing, scaling: from_tensors(c, dim, scaling)? })
 }
 
-fn base(c: &Reader, nested: Option<&Reader>, default: f64) -> Result<f64, Error> {
+fn base(c: &Reader, nested: Option<&Reader>, defaults: RopeDefaults) -> Result<f64, Error> {
     if let Some(base) = nested.map(|nested| nested.positive_opt("rope_theta")).transpose()?.flatten() {
         return Ok(base);
     }
@@ -57,8 +66,10 @@ fn base(c: &Reader, nested: Option<&Reader>, default: f64) -> Result<f64, Error>
             return Ok(base);
         }
     }
-    c.notice(format!("rope_theta is not given; this architecture's default, {default}, is used"));
-    Ok(default)
+    if !defaults.fixed {
+        c.notice(format!("rope_theta is not given; this architecture's default, {}, is used", defaults.base));
+    }
+    Ok(defaults.base)
 }
 
 /// The rotated width of a head.

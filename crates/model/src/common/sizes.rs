@@ -125,7 +125,11 @@ pub fn decoder(
     norm: Norm,
     layer: impl FnMut(usize) -> Layer,
 ) -> Result<ModelSpec, Error> {
-    let stack = stack(s, embed, (0..s.layers).map(layer).collect(), Some(norm));
+    decoder_of(c, s, stack(s, embed, (0..s.layers).map(layer).collect(), Some(norm)), lm)
+}
+
+/// A decoder of this stack, with the head that the configuration's class names.
+pub fn decoder_of(c: &Reader, s: &Sizes, stack: Stack, lm: LmHead) -> Result<ModelSpec, Error> {
     Ok(ModelSpec { body: Body::Decoder(stack), pooler: None, head: output(c, lm)?, context: s.context })
 }
 

@@ -65,6 +65,17 @@ pub fn metadata(described: &Described, architecture: &str) -> Metadata {
     if let Some(clip) = attention.clip_qkv {
         m.f32("attention.clamp_kqv", clip);
     }
+    // Constants where they are not the usual ones; the format's logits are divided in one architecture.
+    let constants = [("residual_scale", layer.branch_scale), ("embedding_scale", stack.embed.scale)];
+    for (key, value) in constants.into_iter().filter(|(_, value)| *value != 1.0) {
+        m.f32(key, value);
+    }
+    if let Head::Lm(LmHead { scale, .. }) = described.spec.head
+        && scale != 1.0
+    {
+        m.f32("attention.scale", attention.scale);
+        m.f32("logit_scale", if architecture == "granite" { 1.0 / scale } else { scale });
+    }
     if let Head::Lm(LmHead { soft_cap: Some(cap), .. }) = described.spec.head {
         m.f32("final_logit_softcapping", cap);
     }

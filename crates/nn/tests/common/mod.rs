@@ -182,6 +182,10 @@ pub fn decoders() -> Vec<(&'static str, ModelSpec)> {
         };
         specs.push((name, one(with(&change))));
     }
+    // PaLM's layer (Chowdhery et al. 2022, section 2): both branches on one norm, gated, one key and value head, rotary.
+    let palm = Attention { qkv_bias: QkvBias::NONE, out_bias: false, position: half(), ..attention(4, 1) };
+    let palm = layer(Wiring::Parallel { shared_norm: true }, Norm::Layer { eps: 1e-5, bias: false }, palm, gated());
+    specs.push(("parallel, gated, one key head", one(palm)));
     specs.extend(embeddings(one(plain(Wiring::PreNorm, LAYER))));
     specs.push(("shared weights", {
         let mut spec = one(plain(Wiring::PreNorm, LAYER));

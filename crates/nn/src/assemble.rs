@@ -144,12 +144,17 @@ impl<S: WeightSource> Builder<'_, S> {
             None => None,
         };
         let norm = match spec.norm {
-            Some(norm) => Some(self.norm(&format!("{prefix}embed.norm"), norm, spec.width, &[spec.width])?),
+            Some(norm) => {
+                let width = spec.norm_width(stack.width);
+                Some(self.norm(&format!("{prefix}embed.norm"), norm, width, &[width])?)
+            }
             None => None,
         };
-        let projection = match spec.width == stack.width {
-            true => None,
-            false => Some(self.linear(&format!("{prefix}embed.projection"), stack.width, spec.width, true)?),
+        let projection = match spec.projection {
+            None => None,
+            Some(Projection { bias, .. }) => {
+                Some(self.linear(&format!("{prefix}embed.projection"), stack.width, spec.width, bias)?)
+            }
         };
         let prefix = prefix.to_owned();
         Ok(EmbedLayer { spec: spec.clone(), table_name, prefix, tokens, positions, types, norm, projection })
@@ -170,7 +175,10 @@ impl<S: WeightSource> Builder<'_, S> {
     ) -> Result<LayerParts, S::Error> {
         let width = stack.width;
         let attention_name = format!("{name}.attention");
-        let attention_norms = self.branch_norms(&attention_name, layer, width)?;
+        let attention_norms = match layer.wiring {
+            Wiring::FfnNorm => BranchNorms::default(),
+            _ => self.branch_norms(&attention_name, layer, width)?,
+        };
         let mut attention = self.attention(&attention_name, &layer.attention, width)?;
         let own = match &layer.attention.position {
             Position::RelativeBias(bias) => {
@@ -210,6 +218,7 @@ impl<S: WeightSource> Builder<'_, S> {
             | Wiring::PostNorm
             | Wiring::OutputNorm
             | Wiring::NormResidual
+            | Wiring::FfnNorm
             | Wiring::Parallel { .. } => None,
         };
         Ok(BranchNorms { norm: Some(norm), post })
@@ -266,17 +275,18 @@ impl<S: WeightSource> Builder<'_, S> {
         let mut head = HeadLayer { spec: spec.head.clone(), transform: None, output: None, bias: None };
         let (rows, inner, bias) = match &spec.head {
             Head::None => return Ok(head),
-            Head::Lm(lm) => {
-                let inner = if lm.tied { stack.embed.width } else { stack.width };
-                if let Some(Transform { activation, norm }) = lm.transform {
-                    let dense = self.linear("head.transform", inner, stack.width, true)?;
-                    head.transform = Some((dense, activation, self.norm("head.norm", norm, inner, &[inner])?));
-                }
-                (lm.vocab, inner, lm.bias)
-            }
-            Head::Sequence { labels, bias, .. } | Head::Token { labels, bias } => (*labels, stack.width, *bias),
-            Head::Span { bias } => (2, stack.width, *bias),
+            Head::Lm(lm) => (lm.vocab, lm.inner_width(stack), lm.bias),
+            Head::Sequence { labels, bias, .. } | Head::Token { labels, bias, .. } => (*labels, stack.width, *bias),
+            Head::Span { bias, .. } => (2, stack.width, *bias),
         };
+        if let Some(Transform { bias, activation, norm }) = spec.head.transform() {
+            let dense = self.linear("head.transform", inner, stack.width, bias)?;
+            let norm = match norm {
+                Some(norm) => Some(self.norm("head.norm", norm, inner, &[inner])?),
+                None => None,
+            };
+            head.transform = Some((dense, activation, norm));
+        }
         head.output = Some(match (&spec.head, embed) {
             (Head::Lm(lm), Some(embed)) if lm.tied => (embed.table_name.clone(), embed.tokens.clone()),
             _ => ("head.weight".to_owned(), self.matrix("head.weight", rows, inner)?),

@@ -88,7 +88,7 @@ impl LayerParts {
         offer(observer, site(BranchPart::Stream), x, &shape);
         let mut input = match self.wiring {
             Wiring::PostNorm | Wiring::OutputNorm => x.clone(),
-            Wiring::PreNorm | Wiring::Sandwich | Wiring::NormResidual | Wiring::Parallel { .. } => {
+            Wiring::PreNorm | Wiring::FfnNorm | Wiring::Sandwich | Wiring::NormResidual | Wiring::Parallel { .. } => {
                 normed(&norms.norm, x)
             }
         };
@@ -96,7 +96,7 @@ impl LayerParts {
         let mut out = run(&input, observer);
         offer(observer, site(BranchPart::Out), &mut out, &shape);
         match self.wiring {
-            Wiring::PreNorm | Wiring::Parallel { .. } => add_scaled(x, &out, self.branch_scale),
+            Wiring::PreNorm | Wiring::FfnNorm | Wiring::Parallel { .. } => add_scaled(x, &out, self.branch_scale),
             Wiring::Sandwich => add_scaled(x, &normed(&norms.post, &out), self.branch_scale),
             Wiring::OutputNorm => add_scaled(x, &normed(&norms.norm, &out), self.branch_scale),
             Wiring::NormResidual => {

@@ -17,6 +17,8 @@ pub enum Place {
     EmbedSum,
     /// The embeddings after their norm, before they are projected to the stack's width, [N, E].
     EmbedNormed,
+    /// The embeddings projected to the stack's width, where their norm follows, [N, D].
+    EmbedProjected,
     /// What the first layer receives, [N, D].
     Embed,
     Layer {
@@ -123,7 +125,7 @@ impl Site {
                 }
                 LayerPart::Out => false,
             },
-            Place::EmbedSum | Place::EmbedNormed | Place::Stream | Place::Head(_) => true,
+            Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected | Place::Stream | Place::Head(_) => true,
             Place::Embed | Place::Hidden => false,
         }
     }
@@ -165,6 +167,7 @@ impl fmt::Display for Site {
         match self.place {
             Place::EmbedSum => f.write_str("embed.sum"),
             Place::EmbedNormed => f.write_str("embed.normed"),
+            Place::EmbedProjected => f.write_str("embed.projected"),
             Place::Embed => f.write_str("embed.out"),
             Place::Layer { layer, part } => match part {
                 LayerPart::Attention(part) => write!(f, "layers.{layer}.attention.{}", part.name()),

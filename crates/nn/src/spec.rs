@@ -50,8 +50,10 @@ pub struct Stack {
 pub struct Embed {
     /// Rows of the token table (V).
     pub vocab: usize,
-    /// Width of the table's rows; a projection to the stack's width follows when they differ (ALBERT, ELECTRA).
+    /// Width of the table's rows; the stack's own unless there is a [`Embed::projection`].
     pub width: usize,
+    /// What leads from the table's width to the stack's.
+    pub projection: Option<Projection>,
     pub table: Table,
     /// Multiplies the token embedding (Gemma: `sqrt(D)`); 1 elsewhere.
     pub scale: f32,
@@ -59,6 +61,19 @@ pub struct Embed {
     /// Rows of the token-type table, where there is one.
     pub token_types: Option<usize>,
     pub norm: Option<Norm>,
+    /// A token that absolute positions do not count: it stands before the first position, whose row is `offset - 1`,
+    /// and the others are numbered without it (RoBERTa's padding token). Positions that the caller gives are used as
+    /// they are.
+    pub uncounted: Option<u32>,
+}
+
+/// A linear layer from a factorised embedding's width to the stack's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Projection {
+    pub bias: bool,
+    /// It comes before the embedding's norm, which then has the stack's width (DeBERTa); elsewhere after (ALBERT,
+    /// ELECTRA).
+    pub before_norm: bool,
 }
 
 /// Where a stack's token table lives.
@@ -109,6 +124,7 @@ pub struct Layer {
 /// OutputNorm   x = x + n(A(x));        x = x + n(F(x))          OLMo 2
 /// NormResidual y = n(x); x = y + A(y); y = n(x); x = y + F(y)   BLOOM's option
 /// Parallel     x = x + A(n(x)) + F(n'(x))                       GPT-J, NeoX, Falcon, PaLM (n' = n when shared)
+/// FfnNorm      x = x + A(x);        x = x + F(n(x))             ModernBERT's first layer, whose input is normed already
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wiring {
@@ -118,6 +134,7 @@ pub enum Wiring {
     OutputNorm,
     NormResidual,
     Parallel { shared_norm: bool },
+    FfnNorm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -253,11 +270,11 @@ pub enum Head {
     /// A row of logits over the vocabulary for every token.
     Lm(LmHead),
     /// One row of logits for each sequence.
-    Sequence { labels: usize, source: SequenceSource, bias: bool },
+    Sequence { labels: usize, source: SequenceSource, transform: Option<Transform>, bias: bool },
     /// A row of logits for every token.
-    Token { labels: usize, bias: bool },
+    Token { labels: usize, transform: Option<Transform>, bias: bool },
     /// Start and end logits for every token.
-    Span { bias: bool },
+    Span { transform: Option<Transform>, bias: bool },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -266,7 +283,7 @@ pub struct LmHead {
     /// The output matrix is the token table.
     pub tied: bool,
     pub bias: bool,
-    /// Dense, activation and norm before the output matrix (BERT).
+    /// Dense, activation and norm before the output matrix (BERT). It leads back to the token table's width.
     pub transform: Option<Transform>,
     /// Multiplies the logits (T5 with tied tables: `D^-0.5`; Cohere; Granite divides); 1 elsewhere.
     pub scale: f32,
@@ -274,10 +291,25 @@ pub struct LmHead {
     pub soft_cap: Option<f32>,
 }
 
+/// `norm(activation(W x + b))` before the output matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Transform {
+    pub bias: bool,
     pub activation: Activation,
-    pub norm: Norm,
+    pub norm: Option<Norm>,
+}
+
+impl Head {
+    /// The layer before the output matrix, where there is one.
+    pub fn transform(&self) -> Option<Transform> {
+        match self {
+            Head::None => None,
+            Head::Lm(lm) => lm.transform,
+            Head::Sequence { transform, .. } | Head::Token { transform, .. } | Head::Span { transform, .. } => {
+                *transform
+            }
+        }
+    }
 }
 
 /// The vector a sequence classifier reads.
@@ -289,4 +321,6 @@ pub enum SequenceSource {
     First,
     /// The last token's hidden state.
     Last,
+    /// The mean over all tokens (ModernBERT's `classifier_pooling: mean`).
+    Mean,
 }

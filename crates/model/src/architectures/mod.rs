@@ -6,8 +6,11 @@ use crate::reader::{Reader, short};
 use attend_format::{Checkpoint, Kind};
 use attend_nn::spec::{Head, ModelSpec, SequenceSource};
 
+mod albert;
 mod bert;
 mod bloom;
+mod distilbert;
+mod electra;
 mod falcon;
 mod gemma;
 mod gemma2;
@@ -17,10 +20,14 @@ mod gpt_neo;
 mod gpt_neox;
 mod llama;
 mod mistral;
+mod modernbert;
+mod mpnet;
 mod mpt;
+mod nomic_bert;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod roberta;
 mod smollm3;
 mod t5;
 
@@ -46,8 +53,12 @@ pub fn architectures() -> &'static [&'static Architecture] {
 }
 
 static ALL: &[&Architecture] = &[
+    &albert::ALBERT,
     &bert::BERT,
     &bloom::BLOOM,
+    &roberta::CAMEMBERT,
+    &distilbert::DISTILBERT,
+    &electra::ELECTRA,
     &falcon::FALCON,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
@@ -57,13 +68,18 @@ static ALL: &[&Architecture] = &[
     &gpt_neox::GPT_NEOX,
     &llama::LLAMA,
     &mistral::MISTRAL,
+    &modernbert::MODERNBERT,
+    &mpnet::MPNET,
     &mpt::MPT,
     &t5::MT5,
+    &nomic_bert::NOMIC_BERT,
     &phi3::PHI3,
     &qwen2::QWEN2,
     &qwen3::QWEN3,
+    &roberta::ROBERTA,
     &smollm3::SMOLLM3,
     &t5::T5,
+    &roberta::XLM_ROBERTA,
 ];
 
 impl Architecture {

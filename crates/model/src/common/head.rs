@@ -26,7 +26,7 @@ pub fn head_kind(c: &Reader, default: HeadKind) -> Result<HeadKind, Error> {
         "EncoderModel" => HeadKind::EncoderOnly,
         "ForCausalLM" | "LMHeadModel" | "ForConditionalGeneration" | "WithLMHeadModel" => HeadKind::Lm,
         "ForMaskedLM" | "ForPreTraining" => HeadKind::MaskedLm,
-        "ForSequenceClassification" => HeadKind::Sequence,
+        "ForSequenceClassification" | "ForMultipleChoice" => HeadKind::Sequence,
         "ForTokenClassification" => HeadKind::Token,
         "ForQuestionAnswering" => HeadKind::Span,
         _ => return Err(c.wrong("architectures", format!("class {} is not supported", crate::reader::short(class)))),
@@ -35,6 +35,10 @@ pub fn head_kind(c: &Reader, default: HeadKind) -> Result<HeadKind, Error> {
 
 /// The number of labels: `id2label`, else `num_labels`, else 2.
 pub fn labels(c: &Reader) -> Result<usize, Error> {
+    // A choice is scored alone, by one number.
+    if class_ends(c, "ForMultipleChoice")? {
+        return Ok(1);
+    }
     match c.object("id2label")? {
         Some(_) => match c.value("id2label").and_then(|value| value.as_object()).map(|map| map.len()) {
             Some(0) | None => Err(c.wrong("id2label", "names no label")),
@@ -42,6 +46,12 @@ pub fn labels(c: &Reader) -> Result<usize, Error> {
         },
         None => c.count_or(&["num_labels"], 2),
     }
+}
+
+/// Whether the checkpoint's class is named so after the architecture's prefix.
+pub fn class_ends(c: &Reader, ending: &str) -> Result<bool, Error> {
+    let class = c.list("architectures")?.and_then(|list| list.first()).and_then(|class| class.as_str());
+    Ok(class.is_some_and(|class| class.ends_with(ending)))
 }
 
 /// An output matrix: tied to the token table as the configuration says. A GGUF file says it by having none.
@@ -52,7 +62,7 @@ pub fn lm(c: &Reader, vocab: usize, tied: bool) -> Result<LmHead, Error> {
 
 /// A classifier of sequences.
 pub fn sequence(c: &Reader, source: SequenceSource, bias: bool) -> Result<Head, Error> {
-    Ok(Head::Sequence { labels: labels(c)?, source, bias })
+    Ok(Head::Sequence { labels: labels(c)?, source, transform: None, bias })
 }
 
 /// The head of a decoder: an output matrix, nothing, or a classifier on the last token.

@@ -1,6 +1,7 @@
 //! A model put together from its description and a source of weights.
 
-use crate::attention::AttentionLayer;
+use crate::attention::{AttentionLayer, RelativeLayer};
+use crate::conv::ConvLayer;
 use crate::embed::EmbedLayer;
 use crate::ffn::FfnLayer;
 use crate::head::{HeadLayer, PoolerLayer};
@@ -8,7 +9,7 @@ use crate::layer::{BranchNorms, LayerParts};
 use crate::linear::Linear;
 use crate::model::Model;
 use crate::norm::NormLayer;
-use crate::position::{PositionSet, RelativeTable, unpack};
+use crate::position::{PositionSet, RelativeEmbedding, RelativeTable, unpack};
 use crate::spec::*;
 use crate::walk::StackParts;
 use attend_kernels::Matrix;
@@ -116,11 +117,35 @@ impl<S: WeightSource> Builder<'_, S> {
             let name = format!("{prefix}layers.{}", layer.weights);
             layers.push(self.layer(&name, layer, stack, table.as_ref(), &mut positions)?);
         }
+        positions.relative = match stack.relative_rows {
+            None => None,
+            Some(RelativeRows { rows, norm }) => {
+                let name = format!("{prefix}relative_rows.weight");
+                let weight = unpack(&*self.matrix(&name, rows, stack.width)?);
+                let norm = match norm {
+                    None => None,
+                    Some(norm) => {
+                        Some(self.norm(&format!("{prefix}relative_rows.norm"), norm, stack.width, &[stack.width])?)
+                    }
+                };
+                Some(RelativeEmbedding { table: RelativeTable { name, weight }, norm })
+            }
+        };
+        let conv = match stack.conv {
+            None => None,
+            Some(spec) => Some(ConvLayer {
+                spec,
+                name: format!("{prefix}conv"),
+                weight: self.vector(&format!("{prefix}conv.weight"), &spec.shape(stack.width))?,
+                bias: self.vector(&format!("{prefix}conv.bias"), &[stack.width])?,
+                norm: self.norm(&format!("{prefix}conv.norm"), spec.norm, stack.width, &[stack.width])?,
+            }),
+        };
         let final_norm = match stack.final_norm {
             None => None,
             Some(norm) => Some(self.norm(&format!("{prefix}final_norm"), norm, stack.width, &[stack.width])?),
         };
-        Ok(StackParts { site, embed, positions, layers, final_norm })
+        Ok(StackParts { site, embed, positions, layers, conv, final_norm })
     }
 
     fn embed(&mut self, prefix: &str, stack: &Stack, encoder: Option<&StackParts>) -> Result<EmbedLayer, S::Error> {
@@ -240,9 +265,23 @@ impl<S: WeightSource> Builder<'_, S> {
                 true => Some((sinks_name.clone(), self.vector(&sinks_name, &[spec.heads])?)),
                 false => None,
             },
+            relative: self.relative(name, spec, width)?,
             positions: Default::default(),
             spec: spec.clone(),
         })
+    }
+
+    fn relative(&mut self, name: &str, spec: &Attention, width: usize) -> Result<Option<RelativeLayer>, S::Error> {
+        let Position::Disentangled(relative) = spec.position else { return Ok(None) };
+        let mut own = |projection, part: &str| match projection {
+            Some(RelativeProjection::Own { bias }) => {
+                self.linear(&format!("{name}.{part}"), spec.heads * spec.key_dim, width, bias).map(Some)
+            }
+            Some(RelativeProjection::Shared) | None => Ok(None),
+        };
+        let key = own(relative.position_key, "position_key")?;
+        let query = own(relative.position_query, "position_query")?;
+        Ok(Some(RelativeLayer { spec: relative, key, query }))
     }
 
     fn qk_norm(&mut self, name: &str, spec: &Attention, heads: usize) -> Result<Option<NormLayer>, S::Error> {

@@ -37,10 +37,11 @@ impl EmbedLayer {
         let width = self.spec.width;
         let mut x = vec![0.0; packed.rows() * width];
         let mut row = vec![0.0; width];
+        let scales = self.token_scales(packed);
         for (index, out) in x.chunks_exact_mut(width).enumerate() {
             self.tokens.read_rows(packed.token_ids[index] as usize, out);
-            if self.spec.scale != 1.0 {
-                out.iter_mut().for_each(|value| *value *= self.spec.scale);
+            if scales[index] != 1.0 {
+                out.iter_mut().for_each(|value| *value *= scales[index]);
             }
             if let Some(types) = &self.types {
                 types.read_rows(packed.token_types[index] as usize, &mut row);
@@ -73,6 +74,21 @@ impl EmbedLayer {
     fn projection(&self, before: bool) -> Option<&Linear> {
         let here = |projection: Projection| projection.before_norm == before;
         self.projection.as_ref().filter(|_| self.spec.projection.is_some_and(here))
+    }
+
+    /// What each token's embedding is multiplied by.
+    fn token_scales(&self, packed: &Packed) -> Vec<f32> {
+        let mut scales = vec![self.spec.scale; packed.rows()];
+        let Some(dropout) = self.spec.token_dropout else { return scales };
+        for sequence in &packed.sequences {
+            let masked = |row: usize| packed.token_ids[row] == dropout.mask;
+            let share = sequence.keys.clone().filter(|row| masked(*row)).count() as f32 / sequence.keys.len() as f32;
+            for row in sequence.rows.clone() {
+                // Of a sequence of masks alone nothing is left, and the factor would be infinite.
+                scales[row] *= if masked(row) || share >= 1.0 { 0.0 } else { (1.0 - dropout.rate) / (1.0 - share) };
+            }
+        }
+        scales
     }
 
     /// Of each token the row of the position table, or the number that its angles are reckoned from.
@@ -161,22 +177,23 @@ impl EmbedLayer {
             d = dsum;
         }
         let ids = |ids: &[u32]| ids.iter().map(|id| *id as usize).collect::<Vec<_>>();
-        self.scatter(&self.table_name, &self.tokens, &ids(&packed.token_ids), self.spec.scale, &d, grads);
+        self.scatter(&self.table_name, &self.tokens, &ids(&packed.token_ids), &self.token_scales(packed), &d, grads);
         if let Some(types) = &self.types {
             let name = format!("{}embed.types.weight", self.prefix);
-            self.scatter(&name, types, &ids(&packed.token_types), 1.0, &d, grads);
+            self.scatter(&name, types, &ids(&packed.token_types), &[], &d, grads);
         }
         if let (Some(table), AbsolutePositions::Learned { .. }) = (&self.positions, self.spec.positions) {
             let name = format!("{}embed.positions.weight", self.prefix);
-            self.scatter(&name, table, &self.numbers(packed), 1.0, &d, grads);
+            self.scatter(&name, table, &self.numbers(packed), &[], &d, grads);
         }
     }
 
-    /// Adds each row of `d`, scaled, to the gradient of the table row it was gathered from.
-    fn scatter(&self, name: &str, table: &Matrix, rows: &[usize], scale: f32, d: &[f32], grads: &mut Gradients) {
+    /// Adds each row of `d`, scaled where scales are given, to the gradient of the table row it was gathered from.
+    fn scatter(&self, name: &str, table: &Matrix, rows: &[usize], scales: &[f32], d: &[f32], grads: &mut Gradients) {
         let width = table.cols();
         if let Some(slot) = grads.slot(name, table.rows() * width) {
-            for (row, d) in rows.iter().zip(d.chunks_exact(width)) {
+            for (index, (row, d)) in rows.iter().zip(d.chunks_exact(width)).enumerate() {
+                let scale = scales.get(index).copied().unwrap_or(1.0);
                 let slot = &mut slot[row * width..(row + 1) * width];
                 slot.iter_mut().zip(d).for_each(|(slot, d)| *slot += d * scale);
             }

@@ -54,7 +54,7 @@ impl At {
 }
 
 impl LayerParts {
-    /// Takes the residual stream `x` [N, D] through the layer.
+    /// Takes the residual stream `x` [N, D] through the layer. The walk offers what comes out.
     pub(crate) fn forward<O: Observer + ?Sized>(&self, x: &mut Vec<f32>, at: At, step: &mut Step, observer: &mut O) {
         if let Wiring::Parallel { shared_norm } = self.wiring {
             self.parallel(x, shared_norm, at, step, observer);
@@ -71,8 +71,6 @@ impl LayerParts {
                 self.ffn.forward(input, |part| at.ffn(part), observer)
             });
         }
-        let shape = self.shape(x);
-        offer(observer, at.site(LayerPart::Out), x, &shape);
     }
 
     /// One branch and its return to the stream, as the wiring says.

@@ -6,6 +6,8 @@
 //! embed.tokens.weight [V, E]       embed.positions.weight [rows, E]   embed.types.weight [types, E]
 //! embed.norm.{weight,bias} [E or D]  embed.projection.{weight,bias} [D, E]
 //! relative_bias.weight [buckets, H]
+//! relative_rows.weight [rows, D], relative_rows.norm.{weight,bias} [D]
+//! conv.{weight,bias} [D, D/groups, kernel], [D], conv.norm.{weight,bias} [D]
 //! layers.{i}.attention.norm.{weight,bias} [D]          (the norm before or after the branch, as the wiring says)
 //! layers.{i}.attention.post_norm.{weight,bias} [D]     (Sandwich only)
 //! layers.{i}.attention.{query,key,value}.{weight,bias} [H*Dh, D], [K*Dh, D], [K*Dv, D]
@@ -13,6 +15,7 @@
 //! layers.{i}.attention.{query_norm,key_norm}.{weight,bias}
 //! layers.{i}.attention.sinks [H]
 //! layers.{i}.attention.relative_bias.weight [buckets, H]
+//! layers.{i}.attention.{position_key,position_query}.{weight,bias} [H*Dh, D]
 //! layers.{i}.cross.{norm,post_norm,query,key,value,out,...}  (as attention)
 //! layers.{i}.ffn.norm, ffn.post_norm, ffn.{gate,up}.{weight,bias} [F, D], ffn.down.{weight,bias} [D, F]
 //! final_norm.{weight,bias} [D]
@@ -80,6 +83,13 @@ impl Embed {
     }
 }
 
+impl Conv {
+    /// `[D, D / groups, kernel]`
+    pub(crate) fn shape(&self, width: usize) -> [usize; 3] {
+        [width, width / self.groups.max(1), self.kernel]
+    }
+}
+
 impl LmHead {
     /// Columns of the output matrix: the token table's where it is that table or where a transform leads back to it.
     pub(crate) fn inner_width(&self, stack: &Stack) -> usize {
@@ -133,6 +143,17 @@ impl List {
         }
         if let Some(bias) = &stack.relative_bias {
             self.push(format!("{prefix}relative_bias.weight"), vec![bias.buckets, bias.heads]);
+        }
+        if let Some(relative) = &stack.relative_rows {
+            self.push(format!("{prefix}relative_rows.weight"), vec![relative.rows, stack.width]);
+            if let Some(norm) = &relative.norm {
+                self.norm(&format!("{prefix}relative_rows.norm"), norm, vec![stack.width]);
+            }
+        }
+        if let Some(conv) = &stack.conv {
+            self.push(format!("{prefix}conv.weight"), conv.shape(stack.width).to_vec());
+            self.push(format!("{prefix}conv.bias"), vec![stack.width]);
+            self.norm(&format!("{prefix}conv.norm"), &conv.norm, vec![stack.width]);
         }
         let mut seen = std::collections::HashSet::new();
         for layer in &stack.layers {
@@ -198,6 +219,14 @@ impl List {
         }
         if let Position::RelativeBias(bias) = &attention.position {
             self.push(format!("{name}.relative_bias.weight"), vec![bias.buckets, bias.heads]);
+        }
+        if let Position::Disentangled(relative) = &attention.position {
+            if let Some(RelativeProjection::Own { bias }) = relative.position_key {
+                self.linear(&format!("{name}.position_key"), query, width, bias);
+            }
+            if let Some(RelativeProjection::Own { bias }) = relative.position_query {
+                self.linear(&format!("{name}.position_query"), query, width, bias);
+            }
         }
     }
 

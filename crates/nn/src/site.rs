@@ -25,6 +25,10 @@ pub enum Place {
         layer: usize,
         part: LayerPart,
     },
+    /// The convolution before its activation, [N, D].
+    ConvRaw,
+    /// The stream plus the convolution, before their norm, [N, D].
+    ConvSum,
     /// The residual stream before the final norm, [N, D].
     Stream,
     /// The stack's output, [N, D].
@@ -125,7 +129,8 @@ impl Site {
                 }
                 LayerPart::Out => false,
             },
-            Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected | Place::Stream | Place::Head(_) => true,
+            Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected | Place::ConvRaw | Place::ConvSum => true,
+            Place::Stream | Place::Head(_) => true,
             Place::Embed | Place::Hidden => false,
         }
     }
@@ -169,6 +174,8 @@ impl fmt::Display for Site {
             Place::EmbedNormed => f.write_str("embed.normed"),
             Place::EmbedProjected => f.write_str("embed.projected"),
             Place::Embed => f.write_str("embed.out"),
+            Place::ConvRaw => f.write_str("conv.raw"),
+            Place::ConvSum => f.write_str("conv.sum"),
             Place::Layer { layer, part } => match part {
                 LayerPart::Attention(part) => write!(f, "layers.{layer}.attention.{}", part.name()),
                 LayerPart::Cross(part) => write!(f, "layers.{layer}.cross.{}", part.name()),

@@ -43,6 +43,10 @@ pub struct Stack {
     /// A table of biases by relative distance that every self-attention of the stack with
     /// [`Position::StackBias`] adds to its scores (T5, MPNet).
     pub relative_bias: Option<RelativeBias>,
+    /// Embeddings of relative distances, which every attention with [`Position::Disentangled`] projects.
+    pub relative_rows: Option<RelativeRows>,
+    /// A convolution over the embeddings that joins the stream after the first layer (DeBERTa-v2's largest models).
+    pub conv: Option<Conv>,
     pub final_norm: Option<Norm>,
 }
 
@@ -65,6 +69,18 @@ pub struct Embed {
     /// and the others are numbered without it (RoBERTa's padding token). Positions that the caller gives are used as
     /// they are.
     pub uncounted: Option<u32>,
+    /// How masked tokens and their number act on the token embeddings.
+    pub token_dropout: Option<TokenDropout>,
+}
+
+/// Masked tokens are embedded as zeros, as if dropped, and the others scaled by `(1 - rate) / (1 - share)`, with the
+/// share of masked tokens in the sequence (ESM).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TokenDropout {
+    /// The mask token.
+    pub mask: u32,
+    /// The share of masked tokens in training.
+    pub rate: f32,
 }
 
 /// A linear layer from a factorised embedding's width to the stack's.
@@ -200,6 +216,51 @@ pub enum Position {
     RelativeBias(RelativeBias),
     /// The stack's shared table, [`Stack::relative_bias`].
     StackBias,
+    Disentangled(Disentangled),
+}
+
+/// Disentangled attention (He et al. 2021, section 3.1): the score of query `i` and key `j` at distance `i - j` is
+/// `(q_i . k_j + q_i . pk + k_j . pq) * scale`, where `pk` and `pq` are projections of the distance's row of
+/// [`Stack::relative_rows`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disentangled {
+    /// Distance `d` has row `d + span` of the `2 * span` rows; those beyond share the outermost ones.
+    pub span: usize,
+    /// Distances beyond half the span are bucketed by their logarithm, up to this one.
+    pub max_distance: Option<usize>,
+    /// The term `q_i . pk`: content to position.
+    pub position_key: Option<RelativeProjection>,
+    /// The term `k_j . pq`: position to content.
+    pub position_query: Option<RelativeProjection>,
+}
+
+/// What projects rows of distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RelativeProjection {
+    /// The content's own projection, with its bias.
+    Shared,
+    Own {
+        bias: bool,
+    },
+}
+
+/// A table of embeddings of relative distances.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RelativeRows {
+    pub rows: usize,
+    /// Applied to every row before it is used.
+    pub norm: Option<Norm>,
+}
+
+/// `x = norm(x + activation(conv(e)))` over the tokens of a sequence, zeros around it; `e` is the stack's embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Conv {
+    /// Tokens that it spans, an odd number.
+    pub kernel: usize,
+    /// Channels are divided into so many groups, each seeing only itself.
+    pub groups: usize,
+    pub activation: Activation,
+    pub norm: Norm,
 }
 
 /// Rotary embedding (Su et al. 2021) of the first `dim` elements of each query and key head.

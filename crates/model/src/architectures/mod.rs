@@ -9,8 +9,10 @@ use attend_nn::spec::{Head, ModelSpec, SequenceSource};
 mod albert;
 mod bert;
 mod bloom;
+mod deberta;
 mod distilbert;
 mod electra;
+mod esm;
 mod falcon;
 mod gemma;
 mod gemma2;
@@ -57,8 +59,11 @@ static ALL: &[&Architecture] = &[
     &bert::BERT,
     &bloom::BLOOM,
     &roberta::CAMEMBERT,
+    &deberta::DEBERTA,
+    &deberta::DEBERTA_V2,
     &distilbert::DISTILBERT,
     &electra::ELECTRA,
+    &esm::ESM,
     &falcon::FALCON,
     &gemma::GEMMA,
     &gemma2::GEMMA2,

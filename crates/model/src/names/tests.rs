@@ -8,6 +8,7 @@ use attend_nn::spec::{self, *};
 /// Stacks with everything that has a name.
 fn stack(gated: bool, table: spec::Table) -> Stack {
     let norm = Norm::Layer { eps: 1e-5, bias: true };
+    let own = Some(RelativeProjection::Own { bias: true });
     let attention = Attention {
         heads: 2,
         kv_heads: 2,
@@ -15,7 +16,12 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
         value_dim: 4,
         qkv_bias: QkvBias::all(true),
         out_bias: true,
-        position: Position::StackBias,
+        position: Position::Disentangled(Disentangled {
+            span: 2,
+            max_distance: None,
+            position_key: own,
+            position_query: own,
+        }),
         mask: Mask::Causal,
         qk_norm: Some(QkNorm { norm, scope: QkNormScope::Head }),
         scale: 1.0,
@@ -40,9 +46,12 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
         token_types: Some(2),
         norm: Some(norm),
         uncounted: None,
+        token_dropout: None,
     };
     let relative_bias = Some(RelativeBias { buckets: 4, max_distance: 8, bidirectional: true, heads: 2 });
-    Stack { width: 8, embed, layers: vec![layer], relative_bias, final_norm: Some(norm) }
+    let relative_rows = Some(RelativeRows { rows: 4, norm: Some(norm) });
+    let conv = Some(Conv { kernel: 3, groups: 2, activation: Activation::Tanh, norm });
+    Stack { width: 8, embed, layers: vec![layer], relative_bias, relative_rows, conv, final_norm: Some(norm) }
 }
 
 fn specs() -> Vec<ModelSpec> {

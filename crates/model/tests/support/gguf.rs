@@ -117,7 +117,7 @@ impl Writer<'_> {
                 self.u32("rope.dimension_count", first.dim);
             }
             Position::Alibi(alibi) => self.f32("attention.max_alibi_bias", alibi.max_bias),
-            Position::None | Position::RelativeBias(_) | Position::StackBias => {}
+            Position::None | Position::RelativeBias(_) | Position::StackBias | Position::Disentangled(_) => {}
         }
     }
 }

@@ -145,9 +145,12 @@ pub fn stack(layer: Layer) -> Stack {
             token_types: None,
             norm: None,
             uncounted: None,
+            token_dropout: None,
         },
         layers: vec![layer, second],
         relative_bias: None,
+        relative_rows: None,
+        conv: None,
         final_norm: Some(RMS),
     }
 }

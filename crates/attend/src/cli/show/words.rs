@@ -111,6 +111,7 @@ pub fn position_name(position: &Position) -> &'static str {
         Position::Alibi(_) => "ALiBi",
         Position::RelativeBias(_) => "relative bias",
         Position::StackBias => "stack's relative bias",
+        Position::Disentangled(_) => "disentangled",
     }
 }
 
@@ -140,6 +141,13 @@ pub fn position(position: &Position) -> String {
         }
         Position::RelativeBias(bias) => format!("own table: {}", relative_bias(bias)),
         Position::StackBias => "the stack's table of relative biases".into(),
+        Position::Disentangled(relative) => {
+            let terms =
+                [(relative.position_key, "content to position"), (relative.position_query, "position to content")];
+            let terms = terms.iter().filter_map(|(term, name)| term.map(|_| *name)).collect::<Vec<_>>().join(", ");
+            let far = relative.max_distance.map_or(String::new(), |far| format!(", logarithmic up to {far}"));
+            format!("disentangled: {} rows of distances{far}; {terms}", 2 * relative.span)
+        }
     }
 }
 

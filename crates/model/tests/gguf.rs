@@ -29,6 +29,8 @@ const CASES: &[(&str, &str)] = &[
     ("mpt", "mpt"),
     ("falcon-mqa", "falcon"),
     ("falcon-new-decoder", "falcon"),
+    ("nomic_bert-base", "nomic-bert"),
+    ("modernbert-base", "modern-bert"),
     ("t5-encoder", "t5encoder"),
     ("t5-v1.0", "t5"),
     ("t5-v1.1", "t5"),

@@ -208,7 +208,7 @@ impl AttentionLayer {
             (KeySource::Own { key, .. }, Some(vectors)) => {
                 for (call, packed) in calls.into_iter().zip(&step.packed.sequences) {
                     let table = vectors.table(self.heads(), query, key, (&packed.rows, &packed.keys));
-                    let scores = Scores { bias: table.bias(), ..call.scores };
+                    let scores = Scores { bias: table.bias(), bias_scaled: true, ..call.scores };
                     run(&mut [Call { scores, ..call }]);
                 }
             }

@@ -24,7 +24,7 @@ impl ConvLayer {
     /// `x = norm(x + activation(conv(embedded)))`, both [N, D].
     pub(crate) fn forward<O: Observer + ?Sized>(
         &self,
-        embedded: &[f32],
+        embedded: &mut [f32],
         x: &mut Vec<f32>,
         packed: &Packed,
         site: impl Fn(Place) -> Site,
@@ -32,6 +32,7 @@ impl ConvLayer {
     ) {
         let width = self.bias.len();
         let shape = [packed.rows(), width];
+        offer(observer, site(Place::ConvIn), embedded, &shape);
         let mut raw = vec![0.0; embedded.len()];
         raw.chunks_exact_mut(width).for_each(|row| row.copy_from_slice(&self.bias));
         self.each_tap(packed, |tap| {
@@ -66,7 +67,7 @@ impl ConvLayer {
                 slot.iter_mut().zip(row).for_each(|(slot, d)| *slot += d);
             }
         }
-        let embedded = tape.get(site(Place::Embed));
+        let embedded = tape.get(site(Place::ConvIn));
         let mut dembedded = vec![0.0; dx.len()];
         let mut dweight = vec![0.0; self.weight.len()];
         self.each_tap(packed, |tap| {

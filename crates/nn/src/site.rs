@@ -25,6 +25,8 @@ pub enum Place {
         layer: usize,
         part: LayerPart,
     },
+    /// The embeddings that the convolution reads, [N, D].
+    ConvIn,
     /// The convolution before its activation, [N, D].
     ConvRaw,
     /// The stream plus the convolution, before their norm, [N, D].
@@ -129,7 +131,8 @@ impl Site {
                 }
                 LayerPart::Out => false,
             },
-            Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected | Place::ConvRaw | Place::ConvSum => true,
+            Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected => true,
+            Place::ConvIn | Place::ConvRaw | Place::ConvSum => true,
             Place::Stream | Place::Head(_) => true,
             Place::Embed | Place::Hidden => false,
         }
@@ -174,6 +177,7 @@ impl fmt::Display for Site {
             Place::EmbedNormed => f.write_str("embed.normed"),
             Place::EmbedProjected => f.write_str("embed.projected"),
             Place::Embed => f.write_str("embed.out"),
+            Place::ConvIn => f.write_str("conv.in"),
             Place::ConvRaw => f.write_str("conv.raw"),
             Place::ConvSum => f.write_str("conv.sum"),
             Place::Layer { layer, part } => match part {

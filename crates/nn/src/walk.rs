@@ -76,11 +76,11 @@ impl StackParts {
     ) {
         let tables = self.positions.tables(packed);
         let mut step = Step { packed, batch, tables: &tables, kind: options.attention };
-        let embedded = self.conv.as_ref().filter(|_| range.start == 0).map(|conv| (conv, x.clone()));
+        let mut embedded = self.conv.as_ref().filter(|_| range.start == 0).map(|conv| (conv, x.clone()));
         for (depth, layer) in self.layers.iter().enumerate().take(range.end).skip(range.start) {
             let at = At { stack: self.site, layer: depth };
             layer.forward(x, at, &mut step, observer);
-            if let (0, Some((conv, embedded))) = (depth, &embedded) {
+            if let (0, Some((conv, embedded))) = (depth, &mut embedded) {
                 conv.forward(embedded, x, packed, |place| self.at(place), observer);
             }
             let shape = [packed.rows(), x.len() / packed.rows()];

@@ -20,7 +20,7 @@ fn wanted(site: Site) -> bool {
             LayerPart::Out | LayerPart::Attention(BranchPart::Probs) | LayerPart::Cross(BranchPart::Probs)
         ),
         Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected => false,
-        Place::ConvRaw | Place::ConvSum | Place::Stream | Place::Head(_) => false,
+        Place::ConvIn | Place::ConvRaw | Place::ConvSum | Place::Stream | Place::Head(_) => false,
     }
 }
 

@@ -39,7 +39,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let embed = Embed { width, projection, positions, token_types: types, norm: Some(norm), ..embed(&s) };
     let transform = Some(Transform { bias: true, activation, norm: Some(norm) });
     let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
-    let heads = EncoderHeads::pooled(&["pooler.weight", "albert.pooler.weight"], lm);
+    let heads = EncoderHeads::pooled(&["pooler.weight", "albert.pooler.weight"], lm, &["predictions.dense.weight"]);
     let mut stack = post_norm(&s, embed, norm, Position::None, ffn);
     for (i, layer) in stack.layers.iter_mut().enumerate() {
         layer.weights = (i as f64 / (s.layers as f64 / groups as f64)) as usize;

@@ -36,6 +36,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let embed = Embed { positions: absolute(c, &s)?, token_types: Some(types), norm: Some(norm), ..embed(&s) };
     let transform = Some(Transform { bias: true, activation, norm: Some(norm) });
     let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
-    let heads = EncoderHeads::pooled(&["pooler.dense.weight", "bert.pooler.dense.weight"], lm);
+    let pooler = ["pooler.dense.weight", "bert.pooler.dense.weight"];
+    let heads = EncoderHeads::pooled(&pooler, lm, &["cls.predictions.transform.dense.weight"]);
     encoder(c, post_norm(&s, embed, norm, Position::None, ffn), heads, s.context)
 }

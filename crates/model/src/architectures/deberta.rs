@@ -74,7 +74,8 @@ fn spec(c: &Reader, relative: Option<Disentangled>, key_bias: bool) -> Result<Mo
     let transform = Some(Transform { bias: true, activation, norm: Some(norm) });
     let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
     let pooler = dense_head(c.activation("pooler_hidden_act", Activation::Gelu)?);
-    encoder(c, stack, EncoderHeads::dense(&[], lm, pooler), s.context)
+    let names = ["cls.predictions.transform.dense.weight", "lm_predictions.lm_head.dense.weight"];
+    encoder(c, stack, EncoderHeads::pooled(&[], lm, &names).dense(pooler), s.context)
 }
 
 /// What scores are made of beside content and content: the configuration lists it, or joins it by bars.

@@ -31,6 +31,6 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let embed = Embed { positions: absolute(c, &s)?, norm: Some(norm), ..embed(&s) };
     let transform = Some(Transform { bias: true, activation, norm: Some(norm) });
     let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
-    let heads = EncoderHeads::dense(&[], lm, dense_head(Activation::Relu));
+    let heads = EncoderHeads::pooled(&[], lm, &["vocab_transform.weight"]).dense(dense_head(Activation::Relu));
     encoder(c, post_norm(&s, embed, norm, Position::None, ffn), heads, s.context)
 }

@@ -38,7 +38,8 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     // The generator's activation is this one whatever the layers have; the discriminator follows the layers.
     let transform = Some(Transform { norm: Some(norm), ..dense_head(Activation::Gelu) });
     let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
-    let heads = EncoderHeads::dense(&[], lm, dense_head(Activation::Gelu));
+    let heads =
+        EncoderHeads::pooled(&[], lm, &["generator_predictions.dense.weight"]).dense(dense_head(Activation::Gelu));
     let heads = EncoderHeads { discriminator: Some(dense_head(activation)), ..heads };
     encoder(c, post_norm(&s, embed, norm, Position::None, ffn), heads, s.context)
 }

@@ -53,7 +53,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     stack.final_norm = Some(norm);
     let transform = Some(Transform { norm: Some(norm), ..dense_head(Activation::Gelu) });
     let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
-    let heads =
-        EncoderHeads::dense(&["pooler.dense.weight", "esm.pooler.dense.weight"], lm, dense_head(Activation::Tanh));
+    let pooler = ["pooler.dense.weight", "esm.pooler.dense.weight"];
+    let heads = EncoderHeads::pooled(&pooler, lm, &["lm_head.dense.weight"]).dense(dense_head(Activation::Tanh));
     encoder(c, stack, heads, context)
 }

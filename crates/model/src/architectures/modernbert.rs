@@ -61,6 +61,11 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
         Some(other) => return Err(c.wrong("classifier_pooling", format!("{} is not known", short(&json!(other))))),
     };
     let lm = LmHead { bias: c.flag("decoder_bias", true)?, transform, ..lm(c, s.vocab, true)? };
-    let heads = EncoderHeads { source, sequence: transform, token: transform, ..EncoderHeads::pooled(&[], lm) };
+    let heads = EncoderHeads {
+        source,
+        sequence: transform,
+        token: transform,
+        ..EncoderHeads::pooled(&[], lm, &["head.dense.weight"])
+    };
     encoder(c, stack, heads, s.context)
 }

@@ -56,7 +56,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let transform = Some(Transform { norm: Some(norm), ..dense_head(c.activation("hidden_act", activation)?) });
     let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
     let pooler = ["pooler.dense.weight", "bert.pooler.dense.weight", "nomic_bert.pooler.dense.weight"];
-    encoder(c, stack, EncoderHeads::pooled(&pooler, lm), s.context)
+    encoder(c, stack, EncoderHeads::pooled(&pooler, lm, &["cls.predictions.transform.dense.weight"]), s.context)
 }
 
 /// The rotary settings under the configuration's own names: a factor means dynamic scaling.

@@ -42,6 +42,6 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let transform = Some(Transform { norm: Some(norm), ..dense_head(Activation::Gelu) });
     let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
     let pooler = ["pooler.dense.weight", "roberta.pooler.dense.weight"];
-    let heads = EncoderHeads::dense(&pooler, lm, dense_head(Activation::Tanh));
+    let heads = EncoderHeads::pooled(&pooler, lm, &["lm_head.dense.weight"]).dense(dense_head(Activation::Tanh));
     encoder(c, post_norm(&s, embed, norm, Position::None, ffn), heads, context)
 }

@@ -1,6 +1,6 @@
 //! What encoders share: post-norm layers with biases everywhere, learned positions, and their heads.
 
-use super::head::{HeadKind, class_ends, head_kind, labels, unsupported_head};
+use super::head::{HeadKind, class, class_ends, known_head, labels, unsupported_head};
 use super::sizes::{Sizes, attention, pre_norm, stack};
 use crate::error::Error;
 use crate::reader::Reader;
@@ -49,6 +49,8 @@ pub struct EncoderHeads<'a> {
     /// its pooler where the file holds one: no field of the configuration tells.
     pub pooler: &'a [&'a str],
     pub lm: LmHead,
+    /// Names of the first matrix of the masked language model's head in the file.
+    pub lm_names: &'a [&'a str],
     /// What a classifier of sequences reads.
     pub source: SequenceSource,
     /// Before the output matrix of a classifier of sequences.
@@ -61,14 +63,21 @@ pub struct EncoderHeads<'a> {
 
 impl<'a> EncoderHeads<'a> {
     /// A pooler that the classifier of sequences reads too, and plain classifiers (BERT).
-    pub fn pooled(pooler: &'a [&'a str], lm: LmHead) -> EncoderHeads<'a> {
-        EncoderHeads { pooler, lm, source: SequenceSource::Pooler, sequence: None, token: None, discriminator: None }
+    pub fn pooled(pooler: &'a [&'a str], lm: LmHead, lm_names: &'a [&'a str]) -> EncoderHeads<'a> {
+        EncoderHeads {
+            pooler,
+            lm,
+            lm_names,
+            source: SequenceSource::Pooler,
+            sequence: None,
+            token: None,
+            discriminator: None,
+        }
     }
 
     /// A classifier of sequences that reads the first token through a layer of its own (RoBERTa).
-    pub fn dense(pooler: &'a [&'a str], lm: LmHead, sequence: Transform) -> EncoderHeads<'a> {
-        let source = SequenceSource::First;
-        EncoderHeads { source, sequence: Some(sequence), ..EncoderHeads::pooled(pooler, lm) }
+    pub fn dense(self, sequence: Transform) -> EncoderHeads<'a> {
+        EncoderHeads { source: SequenceSource::First, sequence: Some(sequence), ..self }
     }
 }
 
@@ -79,7 +88,7 @@ pub fn dense_head(activation: Activation) -> Transform {
 
 /// An encoder with the head that the configuration's class names.
 pub fn encoder(c: &Reader, stack: Stack, heads: EncoderHeads, context: Option<usize>) -> Result<ModelSpec, Error> {
-    let kind = head_kind(c, HeadKind::None)?;
+    let kind = kind(c, &heads)?;
     let bare = kind == HeadKind::None && heads.pooler.iter().any(|name| c.has_tensor(name));
     // Where there is a pooler, a score of choices reads it, even if a classifier has a layer of its own.
     let choice = class_ends(c, "ForMultipleChoice")? && !heads.pooler.is_empty();
@@ -98,4 +107,28 @@ pub fn encoder(c: &Reader, stack: Stack, heads: EncoderHeads, context: Option<us
     };
     let pooler = (!c.is_gguf() && (bare || read)).then_some(Pooler { activation: Activation::Tanh });
     Ok(ModelSpec { body: Body::Encoder(stack), pooler, head, context })
+}
+
+/// The head that the class names. Folders of embedding models name the class they were trained from and leave its head
+/// out; and of a class that is not known the file tells whether it has the one head that is common.
+fn kind(c: &Reader, heads: &EncoderHeads) -> Result<HeadKind, Error> {
+    let there = heads.lm_names.iter().any(|name| c.has_tensor(name));
+    let Some(class) = class(c)? else { return Ok(HeadKind::None) };
+    match known_head(c, class) {
+        None => {
+            let (kind, what) = match there {
+                true => (HeadKind::MaskedLm, "its head for masked tokens"),
+                false => (HeadKind::None, "no head"),
+            };
+            c.notice(format!("class `{class}` is not known; the model is loaded with {what}"));
+            Ok(kind)
+        }
+        Some(HeadKind::MaskedLm) if !there && heads.discriminator.is_none() && !heads.lm_names.is_empty() => {
+            c.notice(format!(
+                "the file has no head for masked tokens, which `{class}` names; the encoder is loaded alone"
+            ));
+            Ok(HeadKind::None)
+        }
+        Some(kind) => Ok(kind),
+    }
 }

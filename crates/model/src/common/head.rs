@@ -20,8 +20,13 @@ pub enum HeadKind {
 /// The head that the checkpoint's class has; `default` where the configuration names no class.
 pub fn head_kind(c: &Reader, default: HeadKind) -> Result<HeadKind, Error> {
     let Some(class) = c.list("architectures")?.and_then(|list| list.first()) else { return Ok(default) };
-    let name = class.as_str().unwrap_or_default();
-    Ok(match name.strip_prefix(c.class).unwrap_or(name) {
+    let known = known_head(c, class.as_str().unwrap_or_default());
+    known.ok_or_else(|| c.wrong("architectures", format!("class {} is not supported", crate::reader::short(class))))
+}
+
+/// The head that a class's name means, if it is known.
+pub fn known_head(c: &Reader, class: &str) -> Option<HeadKind> {
+    Some(match class.strip_prefix(c.class).unwrap_or(class) {
         "Model" | "TextModel" => HeadKind::None,
         "EncoderModel" => HeadKind::EncoderOnly,
         "ForCausalLM" | "LMHeadModel" | "ForConditionalGeneration" | "WithLMHeadModel" => HeadKind::Lm,
@@ -29,7 +34,7 @@ pub fn head_kind(c: &Reader, default: HeadKind) -> Result<HeadKind, Error> {
         "ForSequenceClassification" | "ForMultipleChoice" => HeadKind::Sequence,
         "ForTokenClassification" => HeadKind::Token,
         "ForQuestionAnswering" => HeadKind::Span,
-        _ => return Err(c.wrong("architectures", format!("class {} is not supported", crate::reader::short(class)))),
+        _ => return None,
     })
 }
 
@@ -50,8 +55,12 @@ pub fn labels(c: &Reader) -> Result<usize, Error> {
 
 /// Whether the checkpoint's class is named so after the architecture's prefix.
 pub fn class_ends(c: &Reader, ending: &str) -> Result<bool, Error> {
-    let class = c.list("architectures")?.and_then(|list| list.first()).and_then(|class| class.as_str());
-    Ok(class.is_some_and(|class| class.ends_with(ending)))
+    Ok(class(c)?.is_some_and(|class| class.ends_with(ending)))
+}
+
+/// The class that the checkpoint names.
+pub fn class<'a>(c: &'a Reader) -> Result<Option<&'a str>, Error> {
+    Ok(c.list("architectures")?.and_then(|list| list.first()).and_then(|class| class.as_str()))
 }
 
 /// An output matrix: tied to the token table as the configuration says. A GGUF file says it by having none.

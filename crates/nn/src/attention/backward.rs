@@ -107,7 +107,7 @@ impl AttentionLayer {
             let mut d_table = table.as_ref().map(|table| vec![0.0; table.values.len()]);
             let mut scores = self.scores(step.tables);
             if let Some(table) = &table {
-                scores.bias = table.bias();
+                (scores.bias, scores.bias_scaled) = (table.bias(), true);
             }
             let inputs = Inputs {
                 shape: self.heads(),

@@ -231,11 +231,6 @@ fn embeddings(base: ModelSpec) -> Vec<(&'static str, ModelSpec)> {
     embed.positions = AbsolutePositions::Learned { rows: 40, offset: 2 };
     embed.token_types = Some(2);
     embed.norm = Some(LAYER);
-    let mut counted = learned.clone();
-    // Positions leave out a token that the data has, and start after its id.
-    let embed = &mut stack_mut(&mut counted).embed;
-    embed.uncounted = Some(3);
-    embed.positions = AbsolutePositions::Learned { rows: 40, offset: 4 };
     let mut projected = learned.clone();
     let embed = &mut stack_mut(&mut projected).embed;
     embed.width = 8;
@@ -259,7 +254,6 @@ fn embeddings(base: ModelSpec) -> Vec<(&'static str, ModelSpec)> {
     head.scale = 0.3;
     vec![
         ("learned positions", learned),
-        ("counted positions", counted),
         ("projected before the norm", projected),
         ("sinusoidal", sinusoidal),
         ("factorised embedding, head transform", factorised),

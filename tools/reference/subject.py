@@ -19,6 +19,7 @@ KINDS = {
     "ForSequenceClassification": "seqcls",
     "ForTokenClassification": "tokcls",
     "ForQuestionAnswering": "qa",
+    "ElectraForPreTraining": "disc",
     "ForConditionalGeneration": "seq2seq",
     "Model": "encoder",
 }
@@ -187,6 +188,8 @@ def make_labels(subject, made, generator):
     if subject.kind == "mlm":
         drop = (torch.rand(ids.shape, generator=generator) < 0.4) | (mask == 0)
         return {"train.labels": random(subject.config.vocab_size).masked_fill(drop, IGNORED)}
+    if subject.kind == "disc":
+        return {"train.labels": random(2).masked_fill(mask == 0, 0)}
     if subject.kind == "tokcls":
         return {"train.labels": random(subject.config.num_labels).masked_fill(mask == 0, IGNORED)}
     if subject.kind == "qa":

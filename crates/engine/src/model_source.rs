@@ -103,7 +103,11 @@ fn regime(stack: &Stack) -> Option<usize> {
             RopeScaling::Long { original, .. } => Some(original),
             _ => None,
         },
-        Position::None | Position::Alibi(_) | Position::RelativeBias(_) | Position::StackBias => None,
+        Position::None
+        | Position::Alibi(_)
+        | Position::RelativeBias(_)
+        | Position::StackBias
+        | Position::Disentangled(_) => None,
     })
 }
 

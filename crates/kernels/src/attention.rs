@@ -60,22 +60,70 @@ pub enum Bias<'a> {
         queries: usize,
         keys: usize,
     },
+    Gathered(Gathered<'a>),
+}
+
+/// A bias that is looked up by the bucket of a distance, in a table of the query, in one of the key, or in both, whose
+/// sum it is (He et al. 2021). No matrix of queries by keys is ever made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gathered<'a> {
+    /// `[heads][queries][buckets]` by row of the call where `by_query`, then `[heads][keys][buckets]` by absolute key
+    /// index where `by_key`.
+    pub values: &'a [f32],
+    pub by_query: bool,
+    pub by_key: bool,
+    pub heads: usize,
+    pub queries: usize,
+    pub keys: usize,
+    pub buckets: usize,
+    /// The bucket of `d = key - query`, both absolute, is at `d + zero`.
+    pub index: &'a [u32],
+    pub zero: usize,
+}
+
+impl Gathered<'_> {
+    /// Where the entry of an absolute query and key lies in the queries' table and where in the keys'.
+    pub(crate) fn places(&self, head: usize, row: usize, query: usize, key: usize) -> [Option<usize>; 2] {
+        let bucket = self.index[self.zero + key - query] as usize;
+        let tables = usize::from(self.by_query) * self.heads * self.queries;
+        let by_query = (head * self.queries + row) * self.buckets + bucket;
+        let by_key = (tables + head * self.keys + key) * self.buckets + bucket;
+        [self.by_query.then_some(by_query), self.by_key.then_some(by_key)]
+    }
 }
 
 impl<'a> Bias<'a> {
-    /// The entries of head `head` for row `row` (absolute query index `query`) and absolute keys `start..end`.
-    pub(crate) fn row(&self, head: usize, row: usize, query: usize, keys: std::ops::Range<usize>) -> Option<&'a [f32]> {
+    /// The entries of head `head` for row `row` (absolute query index `query`) and absolute keys `start..end`. `buffer`
+    /// holds as many and takes those that lie nowhere side by side.
+    pub(crate) fn row<'b>(
+        &self,
+        (head, row, query): (usize, usize, usize),
+        keys: std::ops::Range<usize>,
+        buffer: &'b mut [f32],
+    ) -> Option<&'b [f32]>
+    where
+        'a: 'b,
+    {
         if keys.is_empty() {
             return None;
+        }
+        if let Bias::Gathered(gathered) = self {
+            let buffer = &mut buffer[..keys.len()];
+            for (slot, key) in buffer.iter_mut().zip(keys) {
+                let places = gathered.places(head, row, query, key);
+                *slot = places.into_iter().flatten().map(|place| gathered.values[place]).sum();
+            }
+            return Some(buffer);
         }
         let (values, start) = self.locate(head, row, query, keys.start)?;
         Some(&values[start..start + keys.len()])
     }
 
     /// The list of values, and where in it the entry of absolute key `key` lies; the following keys' entries follow.
+    /// Gathered entries have no such place.
     pub(crate) fn locate(&self, head: usize, row: usize, query: usize, key: usize) -> Option<(&'a [f32], usize)> {
         match *self {
-            Bias::None => None,
+            Bias::None | Bias::Gathered(_) => None,
             Bias::Key { values, keys } => Some((values, head * keys + key)),
             Bias::Distance { values, span, zero } => Some((values, head * span + zero + key - query)),
             Bias::Full { values, queries, keys } => Some((values, (head * queries + row) * keys + key)),

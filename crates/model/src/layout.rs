@@ -64,6 +64,10 @@ impl Layout {
                     let hidden = shape.first().copied().unwrap_or(0);
                     layout.fuse(&[hidden, hidden], part(name, ["gate", "up", ""]).ok_or_else(|| wrong(verb))?);
                 }
+                Verb::UpGateBlocks => {
+                    let hidden = shape.first().copied().unwrap_or(0);
+                    layout.fuse(&[hidden, hidden], part(name, ["up", "gate", ""]).ok_or_else(|| wrong(verb))?);
+                }
                 Verb::Pairs => layout.paired = attention_of(name, spec).ok_or_else(|| wrong(verb))?.key_dim,
             }
         }

@@ -11,6 +11,7 @@
 //! | `qkv groups` | rows are, for each KV head, its queries, its key, its value |
 //! | `qvk quarters` | rows are, for each quarter of the heads, its queries, its values, its keys |
 //! | `gate_up blocks` | rows are the gate, then up |
+//! | `up_gate blocks` | rows are up, then the gate |
 //! | `pairs` | in each head the rows of a rotary pair are neighbours; ours are half a head apart |
 //! | `add_one` | the file holds what is added to one |
 //! | `subtract_one` | the file holds one more |
@@ -18,7 +19,7 @@
 //! Directives: `prefix A = B` (a name that starts with A may start with B instead), `suffix A = B` (the same for ends),
 //! `drop NAME` (a buffer that is recomputed), `unused NAME` (weights of a part that is not built; said aloud),
 //! `single P` (a model with one stack has the names that begin with P here). `**` at the end of a dropped name stands
-//! for anything. Every verb can be undone, so that the same table leads back to the file.
+//! for anything. `root P` says what `{root}` stands for in every name of the tables read with it. Every verb can be undone, so that the same table leads back to the file.
 
 use crate::error::Error;
 use std::collections::HashMap;
@@ -38,6 +39,7 @@ pub enum Verb {
     QkvGroups,
     QvkQuarters,
     GateUpBlocks,
+    UpGateBlocks,
     Pairs,
     AddOne,
     SubtractOne,
@@ -51,6 +53,7 @@ impl Verb {
             "qkv groups" => Verb::QkvGroups,
             "qvk quarters" => Verb::QvkQuarters,
             "gate_up blocks" => Verb::GateUpBlocks,
+            "up_gate blocks" => Verb::UpGateBlocks,
             "pairs" => Verb::Pairs,
             "add_one" => Verb::AddOne,
             "subtract_one" => Verb::SubtractOne,
@@ -75,6 +78,7 @@ pub struct Table {
     dropped: Vec<String>,
     unused: Vec<String>,
     single: String,
+    root: String,
 }
 
 #[derive(Debug)]
@@ -93,7 +97,17 @@ impl Table {
                 table.line(line).ok_or_else(|| Error::Table(format!("cannot read the line `{line}`")))?;
             }
         }
+        table.plant();
         Ok(table)
+    }
+
+    /// Writes the root into every name that has a place for it.
+    fn plant(&mut self) {
+        let lines = self.lines.values_mut().flat_map(|line| &mut line.theirs);
+        let prefixes = self.prefixes.iter_mut().flat_map(|(from, to)| [from, to]);
+        for name in lines.chain(prefixes).chain(&mut self.dropped).chain(&mut self.unused) {
+            *name = name.replace("{root}", &self.root);
+        }
     }
 
     fn line(&mut self, line: &str) -> Option<()> {
@@ -104,6 +118,7 @@ impl Table {
             "suffix" => self.suffixes.push(pair()?),
             "drop" => self.dropped.push(rest.to_string()),
             "unused" => self.unused.push(rest.to_string()),
+            "root" => self.root = rest.to_string(),
             "single" => self.single = rest.to_string(),
             ours => {
                 let mut parts = rest.strip_prefix("= ")?.split('|').map(str::trim);

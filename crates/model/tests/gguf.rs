@@ -39,6 +39,8 @@ const CASES: &[(&str, &str)] = &[
     ("cohere", "command-r"),
     ("cohere2", "cohere2"),
     ("granite", "granite"),
+    ("nomic_bert-base", "nomic-bert"),
+    ("modernbert-base", "modern-bert"),
     ("t5-encoder", "t5encoder"),
     ("t5-v1.0", "t5"),
     ("t5-v1.1", "t5"),

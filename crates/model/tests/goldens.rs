@@ -117,7 +117,7 @@ fn llama_heads_positions_and_scalings() {
         panic!("not yarn")
     };
     assert_eq!((factor, attention_factor), (4.0, 0.1 * 4f64.ln() + 1.0));
-    let sequence = Head::Sequence { labels: 3, source: SequenceSource::Last, bias: false };
+    let sequence = Head::Sequence { labels: 3, source: SequenceSource::Last, transform: None, bias: false };
     assert_eq!(described("llama-seqcls").spec.head, sequence);
     assert!(matches!(described("llama-tied").spec.head, Head::Lm(LmHead { tied: true, .. })));
 }
@@ -167,10 +167,10 @@ fn encoders_and_encoder_decoders() {
     assert_eq!((base.spec.head.clone(), base.spec.pooler.is_some()), (Head::None, true));
     assert_eq!(
         described("bert-seqcls-regression").spec.head,
-        Head::Sequence { labels: 1, source: SequenceSource::Pooler, bias: true }
+        Head::Sequence { labels: 1, source: SequenceSource::Pooler, transform: None, bias: true }
     );
-    assert_eq!(described("bert-tokcls").spec.head, Head::Token { labels: 3, bias: true });
-    assert_eq!(described("bert-qa").spec.head, Head::Span { bias: true });
+    assert_eq!(described("bert-tokcls").spec.head, Head::Token { labels: 3, transform: None, bias: true });
+    assert_eq!(described("bert-qa").spec.head, Head::Span { transform: None, bias: true });
     assert!(described("bert-mlm").spec.pooler.is_none());
     let t5 = described("t5-v1.0");
     let Body::EncoderDecoder { encoder, decoder } = &t5.spec.body else { panic!("one stack") };

@@ -1,6 +1,7 @@
 //! A model put together from its description and a source of weights.
 
-use crate::attention::AttentionLayer;
+use crate::attention::{AttentionLayer, RelativeLayer};
+use crate::conv::ConvLayer;
 use crate::embed::EmbedLayer;
 use crate::ffn::FfnLayer;
 use crate::head::{HeadLayer, PoolerLayer};
@@ -8,7 +9,7 @@ use crate::layer::{BranchNorms, LayerParts};
 use crate::linear::Linear;
 use crate::model::Model;
 use crate::norm::NormLayer;
-use crate::position::{PositionSet, RelativeTable, unpack};
+use crate::position::{PositionSet, RelativeEmbedding, RelativeTable, unpack};
 use crate::spec::*;
 use crate::walk::StackParts;
 use attend_kernels::Matrix;
@@ -116,11 +117,35 @@ impl<S: WeightSource> Builder<'_, S> {
             let name = format!("{prefix}layers.{}", layer.weights);
             layers.push(self.layer(&name, layer, stack, table.as_ref(), &mut positions)?);
         }
+        positions.relative = match stack.relative_rows {
+            None => None,
+            Some(RelativeRows { rows, norm }) => {
+                let name = format!("{prefix}relative_rows.weight");
+                let weight = unpack(&*self.matrix(&name, rows, stack.width)?);
+                let norm = match norm {
+                    None => None,
+                    Some(norm) => {
+                        Some(self.norm(&format!("{prefix}relative_rows.norm"), norm, stack.width, &[stack.width])?)
+                    }
+                };
+                Some(RelativeEmbedding { table: RelativeTable { name, weight }, norm })
+            }
+        };
+        let conv = match stack.conv {
+            None => None,
+            Some(spec) => Some(ConvLayer {
+                spec,
+                name: format!("{prefix}conv"),
+                weight: self.vector(&format!("{prefix}conv.weight"), &spec.shape(stack.width))?,
+                bias: self.vector(&format!("{prefix}conv.bias"), &[stack.width])?,
+                norm: self.norm(&format!("{prefix}conv.norm"), spec.norm, stack.width, &[stack.width])?,
+            }),
+        };
         let final_norm = match stack.final_norm {
             None => None,
             Some(norm) => Some(self.norm(&format!("{prefix}final_norm"), norm, stack.width, &[stack.width])?),
         };
-        Ok(StackParts { site, embed, positions, layers, final_norm })
+        Ok(StackParts { site, embed, positions, layers, conv, final_norm })
     }
 
     fn embed(&mut self, prefix: &str, stack: &Stack, encoder: Option<&StackParts>) -> Result<EmbedLayer, S::Error> {
@@ -144,12 +169,17 @@ impl<S: WeightSource> Builder<'_, S> {
             None => None,
         };
         let norm = match spec.norm {
-            Some(norm) => Some(self.norm(&format!("{prefix}embed.norm"), norm, spec.width, &[spec.width])?),
+            Some(norm) => {
+                let width = spec.norm_width(stack.width);
+                Some(self.norm(&format!("{prefix}embed.norm"), norm, width, &[width])?)
+            }
             None => None,
         };
-        let projection = match spec.width == stack.width {
-            true => None,
-            false => Some(self.linear(&format!("{prefix}embed.projection"), stack.width, spec.width, true)?),
+        let projection = match spec.projection {
+            None => None,
+            Some(Projection { bias, .. }) => {
+                Some(self.linear(&format!("{prefix}embed.projection"), stack.width, spec.width, bias)?)
+            }
         };
         let prefix = prefix.to_owned();
         Ok(EmbedLayer { spec: spec.clone(), table_name, prefix, tokens, positions, types, norm, projection })
@@ -170,7 +200,10 @@ impl<S: WeightSource> Builder<'_, S> {
     ) -> Result<LayerParts, S::Error> {
         let width = stack.width;
         let attention_name = format!("{name}.attention");
-        let attention_norms = self.branch_norms(&attention_name, layer, width)?;
+        let attention_norms = match layer.wiring {
+            Wiring::FfnNorm => BranchNorms::default(),
+            _ => self.branch_norms(&attention_name, layer, width)?,
+        };
         let mut attention = self.attention(&attention_name, &layer.attention, width)?;
         let own = match &layer.attention.position {
             Position::RelativeBias(bias) => {
@@ -210,6 +243,7 @@ impl<S: WeightSource> Builder<'_, S> {
             | Wiring::PostNorm
             | Wiring::OutputNorm
             | Wiring::NormResidual
+            | Wiring::FfnNorm
             | Wiring::Parallel { .. } => None,
         };
         Ok(BranchNorms { norm: Some(norm), post })
@@ -231,9 +265,23 @@ impl<S: WeightSource> Builder<'_, S> {
                 true => Some((sinks_name.clone(), self.vector(&sinks_name, &[spec.heads])?)),
                 false => None,
             },
+            relative: self.relative(name, spec, width)?,
             positions: Default::default(),
             spec: spec.clone(),
         })
+    }
+
+    fn relative(&mut self, name: &str, spec: &Attention, width: usize) -> Result<Option<RelativeLayer>, S::Error> {
+        let Position::Disentangled(relative) = spec.position else { return Ok(None) };
+        let mut own = |projection, part: &str| match projection {
+            Some(RelativeProjection::Own { bias }) => {
+                self.linear(&format!("{name}.{part}"), spec.heads * spec.key_dim, width, bias).map(Some)
+            }
+            Some(RelativeProjection::Shared) | None => Ok(None),
+        };
+        let key = own(relative.position_key, "position_key")?;
+        let query = own(relative.position_query, "position_query")?;
+        Ok(Some(RelativeLayer { spec: relative, key, query }))
     }
 
     fn qk_norm(&mut self, name: &str, spec: &Attention, heads: usize) -> Result<Option<NormLayer>, S::Error> {
@@ -266,17 +314,18 @@ impl<S: WeightSource> Builder<'_, S> {
         let mut head = HeadLayer { spec: spec.head.clone(), transform: None, output: None, bias: None };
         let (rows, inner, bias) = match &spec.head {
             Head::None => return Ok(head),
-            Head::Lm(lm) => {
-                let inner = if lm.tied { stack.embed.width } else { stack.width };
-                if let Some(Transform { activation, norm }) = lm.transform {
-                    let dense = self.linear("head.transform", inner, stack.width, true)?;
-                    head.transform = Some((dense, activation, self.norm("head.norm", norm, inner, &[inner])?));
-                }
-                (lm.vocab, inner, lm.bias)
-            }
-            Head::Sequence { labels, bias, .. } | Head::Token { labels, bias } => (*labels, stack.width, *bias),
-            Head::Span { bias } => (2, stack.width, *bias),
+            Head::Lm(lm) => (lm.vocab, lm.inner_width(stack), lm.bias),
+            Head::Sequence { labels, bias, .. } | Head::Token { labels, bias, .. } => (*labels, stack.width, *bias),
+            Head::Span { bias, .. } => (2, stack.width, *bias),
         };
+        if let Some(Transform { bias, activation, norm }) = spec.head.transform() {
+            let dense = self.linear("head.transform", inner, stack.width, bias)?;
+            let norm = match norm {
+                Some(norm) => Some(self.norm("head.norm", norm, inner, &[inner])?),
+                None => None,
+            };
+            head.transform = Some((dense, activation, norm));
+        }
         head.output = Some(match (&spec.head, embed) {
             (Head::Lm(lm), Some(embed)) if lm.tied => (embed.table_name.clone(), embed.tokens.clone()),
             _ => ("head.weight".to_owned(), self.matrix("head.weight", rows, inner)?),

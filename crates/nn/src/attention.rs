@@ -1,8 +1,10 @@
 //! Attention with its projections: query, key and value, clamp, norm and rotation, the core, and the output projection.
 
 mod backward;
+mod relative;
 
 pub(crate) use backward::{CrossGradient, StepGradient};
+pub use relative::RelativeLayer;
 
 use crate::batch::{Batch, Packed, PackedSequence};
 use crate::grads::Gradients;
@@ -37,6 +39,8 @@ pub struct AttentionLayer {
     /// The name of the sinks' weight and one logit a head.
     pub sinks: Option<(String, Vec<f32>)>,
     pub positions: PositionUse,
+    /// What projects distances, in disentangled attention.
+    pub relative: Option<RelativeLayer>,
 }
 
 /// What attention reads beside its input.
@@ -186,20 +190,29 @@ impl AttentionLayer {
         let mut mixed = vec![0.0; step.packed.rows() * width];
         let watched =
             observer.active() && (observer.wants(site(BranchPart::Scores)) || observer.wants(site(BranchPart::Probs)));
-        {
-            let mut calls = self.calls(query, source, step, &mut mixed);
-            match step.kind {
-                AttentionKind::Flash if !watched => flash(&mut calls),
-                AttentionKind::Flash | AttentionKind::Textbook if watched => {
-                    if step.kind == AttentionKind::Flash {
-                        observer.unfused(site(BranchPart::Scores));
-                    }
-                    calls.iter_mut().for_each(|call| watched_textbook(call, site, observer));
-                }
-                AttentionKind::Flash | AttentionKind::Textbook => {
-                    calls.iter_mut().for_each(|call| textbook(call, None, None));
+        if watched && step.kind == AttentionKind::Flash {
+            observer.unfused(site(BranchPart::Scores));
+        }
+        let mut run = |calls: &mut [Call]| match step.kind {
+            AttentionKind::Flash if !watched => flash(calls),
+            AttentionKind::Flash | AttentionKind::Textbook if watched => {
+                calls.iter_mut().for_each(|call| watched_textbook(call, site, observer));
+            }
+            AttentionKind::Flash | AttentionKind::Textbook => {
+                calls.iter_mut().for_each(|call| textbook(call, None, None));
+            }
+        };
+        let mut calls = self.calls(query, source, step, &mut mixed);
+        match (source, self.relative_vectors(step.tables)) {
+            // The tables of one sequence at a time: they are large.
+            (KeySource::Own { key, .. }, Some(vectors)) => {
+                for (call, packed) in calls.into_iter().zip(&step.packed.sequences) {
+                    let table = vectors.table(self.heads(), query, key, (&packed.rows, &packed.keys));
+                    let scores = Scores { bias: table.bias(), bias_scaled: true, ..call.scores };
+                    run(&mut [Call { scores, ..call }]);
                 }
             }
+            (KeySource::Own { .. } | KeySource::Encoded { .. }, _) => run(&mut calls),
         }
         let shape = [step.packed.rows(), width];
         offer(observer, site(BranchPart::Mixed), &mut mixed, &shape);

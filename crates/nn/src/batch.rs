@@ -86,6 +86,8 @@ pub(crate) struct PackedSequence {
     /// Tokens already in the cache.
     pub past: usize,
     pub rope_length: usize,
+    /// The caller gave the positions.
+    pub numbered: bool,
 }
 
 impl Packed {
@@ -143,7 +145,8 @@ impl Packed {
         let rope_length = sequence.rope_length.unwrap_or(past + length);
         let seen = if sequence.cache.is_some() { length } else { length.saturating_sub(sequence.padding) };
         let (rows, keys) = (start..start + length, start..start + seen);
-        self.sequences.push(PackedSequence { rows, keys, past, rope_length });
+        let numbered = sequence.positions.is_some();
+        self.sequences.push(PackedSequence { rows, keys, past, rope_length, numbered });
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::linear::Linear;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, Tape, offer};
 use crate::site::{Place, Site};
-use crate::spec::{AbsolutePositions, Embed};
+use crate::spec::{AbsolutePositions, Embed, Projection};
 use attend_kernels::{Matrix, sinusoidal};
 use std::sync::Arc;
 
@@ -32,30 +32,37 @@ impl EmbedLayer {
         site: impl Fn(Place) -> Site,
         observer: &mut O,
     ) -> Result<Vec<f32>, Error> {
-        self.check(packed)?;
+        let numbers = self.numbers(packed);
+        self.check(packed, &numbers)?;
         let width = self.spec.width;
         let mut x = vec![0.0; packed.rows() * width];
         let mut row = vec![0.0; width];
+        let scales = self.token_scales(packed);
         for (index, out) in x.chunks_exact_mut(width).enumerate() {
             self.tokens.read_rows(packed.token_ids[index] as usize, out);
-            if self.spec.scale != 1.0 {
-                out.iter_mut().for_each(|value| *value *= self.spec.scale);
+            if scales[index] != 1.0 {
+                out.iter_mut().for_each(|value| *value *= scales[index]);
             }
             if let Some(types) = &self.types {
                 types.read_rows(packed.token_types[index] as usize, &mut row);
                 add(out, &row);
             }
-            if self.position_row(packed.positions[index] as usize, &mut row) {
+            if self.position_row(numbers[index], &mut row) {
                 add(out, &row);
             }
         }
         let shape = [packed.rows(), width];
         offer(observer, site(Place::EmbedSum), &mut x, &shape);
+        if let Some(projection) = self.projection(true) {
+            x = projection.forward(&x);
+            let shape = [packed.rows(), projection.out_features()];
+            offer(observer, site(Place::EmbedProjected), &mut x, &shape);
+        }
         if let Some(norm) = &self.norm {
             x = norm.forward(&x);
         }
-        offer(observer, site(Place::EmbedNormed), &mut x, &shape);
-        if let Some(projection) = &self.projection {
+        if let Some(projection) = self.projection(false) {
+            offer(observer, site(Place::EmbedNormed), &mut x, &shape);
             x = projection.forward(&x);
         }
         let shape = [packed.rows(), x.len() / packed.rows()];
@@ -63,22 +70,62 @@ impl EmbedLayer {
         Ok(x)
     }
 
-    /// The absolute position's embedding, where there is one.
-    fn position_row(&self, position: usize, row: &mut [f32]) -> bool {
+    /// The projection that stands before the norm, or the one after it.
+    fn projection(&self, before: bool) -> Option<&Linear> {
+        let here = |projection: Projection| projection.before_norm == before;
+        self.projection.as_ref().filter(|_| self.spec.projection.is_some_and(here))
+    }
+
+    /// What each token's embedding is multiplied by.
+    fn token_scales(&self, packed: &Packed) -> Vec<f32> {
+        let mut scales = vec![self.spec.scale; packed.rows()];
+        let Some(dropout) = self.spec.token_dropout else { return scales };
+        for sequence in &packed.sequences {
+            let masked = |row: usize| packed.token_ids[row] == dropout.mask;
+            let share = sequence.keys.clone().filter(|row| masked(*row)).count() as f32 / sequence.keys.len() as f32;
+            for row in sequence.rows.clone() {
+                // Of a sequence of masks alone nothing is left, and the factor would be infinite.
+                scales[row] *= if masked(row) || share >= 1.0 { 0.0 } else { (1.0 - dropout.rate) / (1.0 - share) };
+            }
+        }
+        scales
+    }
+
+    /// Of each token the row of the position table, or the number that its angles are reckoned from.
+    fn numbers(&self, packed: &Packed) -> Vec<usize> {
+        let offset = match self.spec.positions {
+            AbsolutePositions::None => 0,
+            AbsolutePositions::Learned { offset, .. } | AbsolutePositions::Sinusoidal { offset, .. } => offset,
+        };
+        let mut numbers: Vec<usize> = packed.positions.iter().map(|position| *position as usize + offset).collect();
+        let Some(uncounted) = self.spec.uncounted else { return numbers };
+        for sequence in packed.sequences.iter().filter(|sequence| !sequence.numbered) {
+            let mut next = sequence.past + offset;
+            for (number, id) in numbers[sequence.rows.clone()].iter_mut().zip(&packed.token_ids[sequence.rows.clone()])
+            {
+                *number = if *id == uncounted { offset.saturating_sub(1) } else { next };
+                next += usize::from(*id != uncounted);
+            }
+        }
+        numbers
+    }
+
+    /// The embedding of an absolute position, where there is one.
+    fn position_row(&self, number: usize, row: &mut [f32]) -> bool {
         match (self.spec.positions, &self.positions) {
-            (AbsolutePositions::Learned { offset, .. }, Some(table)) => {
-                table.read_rows(position + offset, row);
+            (AbsolutePositions::Learned { .. }, Some(table)) => {
+                table.read_rows(number, row);
                 true
             }
-            (AbsolutePositions::Sinusoidal { layout, offset }, _) => {
-                sinusoidal(position + offset, row.len(), layout, row);
+            (AbsolutePositions::Sinusoidal { layout, .. }, _) => {
+                sinusoidal(number, row.len(), layout, row);
                 true
             }
             _ => false,
         }
     }
 
-    fn check(&self, packed: &Packed) -> Result<(), Error> {
+    fn check(&self, packed: &Packed, numbers: &[usize]) -> Result<(), Error> {
         let vocab = self.tokens.rows();
         for (index, &id) in packed.token_ids.iter().enumerate() {
             if id as usize >= vocab {
@@ -94,10 +141,8 @@ impl EmbedLayer {
         }
         if let AbsolutePositions::Learned { rows, offset } = self.spec.positions {
             let last = rows.saturating_sub(offset + 1);
-            for &position in &packed.positions {
-                if position as usize > last {
-                    return Err(Error::Position { position: position as usize, last });
-                }
+            if let Some(number) = numbers.iter().find(|number| **number >= rows) {
+                return Err(Error::Position { position: number - offset, last });
             }
         }
         Ok(())
@@ -112,36 +157,43 @@ impl EmbedLayer {
         grads: &mut Gradients,
     ) {
         let mut d = dx;
-        if let Some(projection) = &self.projection {
+        if let Some(projection) = self.projection(false) {
             let normed = tape.get(site(Place::EmbedNormed));
             let mut dnormed = vec![0.0; normed.len()];
             projection.backward(normed, &d, &mut dnormed, grads);
             d = dnormed;
         }
+        let projected = self.projection(true);
         if let Some(norm) = &self.norm {
-            let sum = tape.get(site(Place::EmbedSum));
+            let sum = tape.get(site(if projected.is_some() { Place::EmbedProjected } else { Place::EmbedSum }));
             let mut dsum = vec![0.0; sum.len()];
             norm.backward(sum, &d, &mut dsum, grads);
             d = dsum;
         }
+        if let Some(projection) = projected {
+            let sum = tape.get(site(Place::EmbedSum));
+            let mut dsum = vec![0.0; sum.len()];
+            projection.backward(sum, &d, &mut dsum, grads);
+            d = dsum;
+        }
         let ids = |ids: &[u32]| ids.iter().map(|id| *id as usize).collect::<Vec<_>>();
-        self.scatter(&self.table_name, &self.tokens, &ids(&packed.token_ids), self.spec.scale, &d, grads);
+        self.scatter(&self.table_name, &self.tokens, &ids(&packed.token_ids), &self.token_scales(packed), &d, grads);
         if let Some(types) = &self.types {
             let name = format!("{}embed.types.weight", self.prefix);
-            self.scatter(&name, types, &ids(&packed.token_types), 1.0, &d, grads);
+            self.scatter(&name, types, &ids(&packed.token_types), &[], &d, grads);
         }
-        if let (Some(table), AbsolutePositions::Learned { offset, .. }) = (&self.positions, self.spec.positions) {
+        if let (Some(table), AbsolutePositions::Learned { .. }) = (&self.positions, self.spec.positions) {
             let name = format!("{}embed.positions.weight", self.prefix);
-            let rows: Vec<usize> = packed.positions.iter().map(|position| *position as usize + offset).collect();
-            self.scatter(&name, table, &rows, 1.0, &d, grads);
+            self.scatter(&name, table, &self.numbers(packed), &[], &d, grads);
         }
     }
 
-    /// Adds each row of `d`, scaled, to the gradient of the table row it was gathered from.
-    fn scatter(&self, name: &str, table: &Matrix, rows: &[usize], scale: f32, d: &[f32], grads: &mut Gradients) {
+    /// Adds each row of `d`, scaled where scales are given, to the gradient of the table row it was gathered from.
+    fn scatter(&self, name: &str, table: &Matrix, rows: &[usize], scales: &[f32], d: &[f32], grads: &mut Gradients) {
         let width = table.cols();
         if let Some(slot) = grads.slot(name, table.rows() * width) {
-            for (row, d) in rows.iter().zip(d.chunks_exact(width)) {
+            for (index, (row, d)) in rows.iter().zip(d.chunks_exact(width)).enumerate() {
+                let scale = scales.get(index).copied().unwrap_or(1.0);
                 let slot = &mut slot[row * width..(row + 1) * width];
                 slot.iter_mut().zip(d).for_each(|(slot, d)| *slot += d * scale);
             }

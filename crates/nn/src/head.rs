@@ -21,7 +21,7 @@ pub struct PoolerLayer {
 #[derive(Debug, Clone)]
 pub struct HeadLayer {
     pub spec: Head,
-    pub transform: Option<(Linear, Activation, NormLayer)>,
+    pub transform: Option<(Linear, Activation, Option<NormLayer>)>,
     /// The output matrix and its weight's name: the token table's where they are tied.
     pub output: Option<(String, Arc<Matrix>)>,
     pub bias: Option<Vec<f32>>,
@@ -77,7 +77,10 @@ impl HeadLayer {
         offer(observer, Site::head(HeadPart::TransformRaw), &mut x, &shape);
         activation.apply_slice(&mut x);
         offer(observer, Site::head(HeadPart::Transform), &mut x, &shape);
-        norm.forward(&x)
+        match norm {
+            Some(norm) => norm.forward(&x),
+            None => x,
+        }
     }
 
     fn scale_and_cap(&self) -> (f32, Option<f32>) {
@@ -109,9 +112,15 @@ impl HeadLayer {
             add_rows(slot, &dlogits);
         }
         let Some((dense, activation, norm)) = &self.transform else { return dfeatures };
-        let activated = tape.get(Site::head(HeadPart::Transform));
-        let mut d = vec![0.0; activated.len()];
-        norm.backward(activated, &dfeatures, &mut d, grads);
+        let mut d = match norm {
+            None => dfeatures,
+            Some(norm) => {
+                let activated = tape.get(Site::head(HeadPart::Transform));
+                let mut d = vec![0.0; activated.len()];
+                norm.backward(activated, &dfeatures, &mut d, grads);
+                d
+            }
+        };
         let raw = tape.get(Site::head(HeadPart::TransformRaw));
         d.iter_mut().zip(raw).for_each(|(d, raw)| *d *= activation.derivative(*raw));
         let mut drows = vec![0.0; rows.len()];
@@ -123,7 +132,9 @@ impl HeadLayer {
     pub(crate) fn source_row(&self, length: usize) -> usize {
         match self.spec {
             Head::Sequence { source: SequenceSource::Last, .. } => length - 1,
-            Head::Sequence { source: SequenceSource::Pooler | SequenceSource::First, .. }
+            Head::Sequence {
+                source: SequenceSource::Pooler | SequenceSource::First | SequenceSource::Mean, ..
+            }
             | Head::None
             | Head::Lm(_)
             | Head::Token { .. }

@@ -54,7 +54,7 @@ impl At {
 }
 
 impl LayerParts {
-    /// Takes the residual stream `x` [N, D] through the layer.
+    /// Takes the residual stream `x` [N, D] through the layer. The walk offers what comes out.
     pub(crate) fn forward<O: Observer + ?Sized>(&self, x: &mut Vec<f32>, at: At, step: &mut Step, observer: &mut O) {
         if let Wiring::Parallel { shared_norm } = self.wiring {
             self.parallel(x, shared_norm, at, step, observer);
@@ -71,8 +71,6 @@ impl LayerParts {
                 self.ffn.forward(input, |part| at.ffn(part), observer)
             });
         }
-        let shape = self.shape(x);
-        offer(observer, at.site(LayerPart::Out), x, &shape);
     }
 
     /// One branch and its return to the stream, as the wiring says.
@@ -88,7 +86,7 @@ impl LayerParts {
         offer(observer, site(BranchPart::Stream), x, &shape);
         let mut input = match self.wiring {
             Wiring::PostNorm | Wiring::OutputNorm => x.clone(),
-            Wiring::PreNorm | Wiring::Sandwich | Wiring::NormResidual | Wiring::Parallel { .. } => {
+            Wiring::PreNorm | Wiring::FfnNorm | Wiring::Sandwich | Wiring::NormResidual | Wiring::Parallel { .. } => {
                 normed(&norms.norm, x)
             }
         };
@@ -96,7 +94,7 @@ impl LayerParts {
         let mut out = run(&input, observer);
         offer(observer, site(BranchPart::Out), &mut out, &shape);
         match self.wiring {
-            Wiring::PreNorm | Wiring::Parallel { .. } => add_scaled(x, &out, self.branch_scale),
+            Wiring::PreNorm | Wiring::FfnNorm | Wiring::Parallel { .. } => add_scaled(x, &out, self.branch_scale),
             Wiring::Sandwich => add_scaled(x, &normed(&norms.post, &out), self.branch_scale),
             Wiring::OutputNorm => add_scaled(x, &normed(&norms.norm, &out), self.branch_scale),
             Wiring::NormResidual => {

@@ -10,6 +10,7 @@ mod assemble;
 mod attention;
 mod batch;
 mod cache;
+mod conv;
 mod embed;
 mod error;
 mod ffn;

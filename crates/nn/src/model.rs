@@ -88,13 +88,34 @@ impl Model {
             let pooled = self.pool(hidden, lengths, observer)?;
             return self.head.forward(&pooled, observer);
         }
-        let mut rows = self.gather(hidden, lengths, |length| self.head.source_row(length));
+        let mut rows = match self.reads_mean() {
+            true => self.means(hidden, lengths),
+            false => self.gather(hidden, lengths, |length| self.head.source_row(length)),
+        };
         offer_rows(&mut rows, self.spec.output_stack().width, observer);
         self.head.forward(&rows, observer)
     }
 
     fn reads_pooler(&self) -> bool {
         matches!(self.spec.head, Head::Sequence { source: SequenceSource::Pooler, .. })
+    }
+
+    fn reads_mean(&self) -> bool {
+        matches!(self.spec.head, Head::Sequence { source: SequenceSource::Mean, .. })
+    }
+
+    /// The mean of each sequence's rows.
+    fn means(&self, hidden: &[f32], lengths: &[usize]) -> Vec<f32> {
+        let width = self.spec.output_stack().width;
+        let mut rest = hidden;
+        let mut means = Vec::with_capacity(lengths.len() * width);
+        for &length in lengths {
+            let (rows, tail) = rest.split_at(length * width);
+            rest = tail;
+            let sum = |column: usize| rows.iter().skip(column).step_by(width).map(|x| f64::from(*x)).sum::<f64>();
+            means.extend((0..width).map(|column| (sum(column) / length as f64) as f32));
+        }
+        means
     }
 
     /// One row of each sequence.
@@ -168,8 +189,14 @@ impl Model {
         let mut dhidden = vec![0.0; lengths.iter().sum::<usize>() * width];
         let mut start = 0;
         for (drow, &length) in drows.chunks_exact(width).zip(lengths) {
-            let row = start + self.head.source_row(length);
-            dhidden[row * width..(row + 1) * width].copy_from_slice(drow);
+            if self.reads_mean() {
+                for row in dhidden[start * width..(start + length) * width].chunks_exact_mut(width) {
+                    row.iter_mut().zip(drow).for_each(|(slot, d)| *slot = d / length as f32);
+                }
+            } else {
+                let row = start + self.head.source_row(length);
+                dhidden[row * width..(row + 1) * width].copy_from_slice(drow);
+            }
             start += length;
         }
         dhidden

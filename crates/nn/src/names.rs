@@ -4,8 +4,10 @@
 //!
 //! ```text
 //! embed.tokens.weight [V, E]       embed.positions.weight [rows, E]   embed.types.weight [types, E]
-//! embed.norm.{weight,bias} [E]     embed.projection.{weight,bias} [D, E]
+//! embed.norm.{weight,bias} [E or D]  embed.projection.{weight,bias} [D, E]
 //! relative_bias.weight [buckets, H]
+//! relative_rows.weight [rows, D], relative_rows.norm.{weight,bias} [D]
+//! conv.{weight,bias} [D, D/groups, kernel], [D], conv.norm.{weight,bias} [D]
 //! layers.{i}.attention.norm.{weight,bias} [D]          (the norm before or after the branch, as the wiring says)
 //! layers.{i}.attention.post_norm.{weight,bias} [D]     (Sandwich only)
 //! layers.{i}.attention.{query,key,value}.{weight,bias} [H*Dh, D], [K*Dh, D], [K*Dv, D]
@@ -13,6 +15,7 @@
 //! layers.{i}.attention.{query_norm,key_norm}.{weight,bias}
 //! layers.{i}.attention.sinks [H]
 //! layers.{i}.attention.relative_bias.weight [buckets, H]
+//! layers.{i}.attention.{position_key,position_query}.{weight,bias} [H*Dh, D]
 //! layers.{i}.cross.{norm,post_norm,query,key,value,out,...}  (as attention)
 //! layers.{i}.ffn.norm, ffn.post_norm, ffn.{gate,up}.{weight,bias} [F, D], ffn.down.{weight,bias} [D, F]
 //! final_norm.{weight,bias} [D]
@@ -20,7 +23,7 @@
 //! and, never prefixed: `pooler.{weight,bias}`, `head.weight` (absent when tied), `head.bias`,
 //! `head.transform.{weight,bias}`, `head.norm.{weight,bias}`.
 //!
-//! With `Parallel { shared_norm: true }` there is no `ffn.norm`. `{i}` is the weight set, [`crate::spec::Layer::weights`].
+//! With `Parallel { shared_norm: true }` there is no `ffn.norm`, with `FfnNorm` no `attention.norm`. `{i}` is the weight set, [`crate::spec::Layer::weights`].
 
 use crate::spec::*;
 
@@ -70,6 +73,30 @@ impl ModelSpec {
     }
 }
 
+impl Embed {
+    /// The width of the embedding's norm, in a stack of this width.
+    pub(crate) fn norm_width(&self, stack: usize) -> usize {
+        match self.projection {
+            Some(Projection { before_norm: true, .. }) => stack,
+            Some(Projection { before_norm: false, .. }) | None => self.width,
+        }
+    }
+}
+
+impl Conv {
+    /// `[D, D / groups, kernel]`
+    pub(crate) fn shape(&self, width: usize) -> [usize; 3] {
+        [width, width / self.groups.max(1), self.kernel]
+    }
+}
+
+impl LmHead {
+    /// Columns of the output matrix: the token table's where it is that table or where a transform leads back to it.
+    pub(crate) fn inner_width(&self, stack: &Stack) -> usize {
+        if self.tied || self.transform.is_some() { stack.embed.width } else { stack.width }
+    }
+}
+
 struct List(Vec<Required>);
 
 impl List {
@@ -109,13 +136,24 @@ impl List {
             self.push(format!("{prefix}embed.types.weight"), vec![types, embed.width]);
         }
         if let Some(norm) = &embed.norm {
-            self.norm(&format!("{prefix}embed.norm"), norm, vec![embed.width]);
+            self.norm(&format!("{prefix}embed.norm"), norm, vec![embed.norm_width(stack.width)]);
         }
-        if embed.width != stack.width {
-            self.linear(&format!("{prefix}embed.projection"), stack.width, embed.width, true);
+        if let Some(projection) = &embed.projection {
+            self.linear(&format!("{prefix}embed.projection"), stack.width, embed.width, projection.bias);
         }
         if let Some(bias) = &stack.relative_bias {
             self.push(format!("{prefix}relative_bias.weight"), vec![bias.buckets, bias.heads]);
+        }
+        if let Some(relative) = &stack.relative_rows {
+            self.push(format!("{prefix}relative_rows.weight"), vec![relative.rows, stack.width]);
+            if let Some(norm) = &relative.norm {
+                self.norm(&format!("{prefix}relative_rows.norm"), norm, vec![stack.width]);
+            }
+        }
+        if let Some(conv) = &stack.conv {
+            self.push(format!("{prefix}conv.weight"), conv.shape(stack.width).to_vec());
+            self.push(format!("{prefix}conv.bias"), vec![stack.width]);
+            self.norm(&format!("{prefix}conv.norm"), &conv.norm, vec![stack.width]);
         }
         let mut seen = std::collections::HashSet::new();
         for layer in &stack.layers {
@@ -129,7 +167,9 @@ impl List {
     }
 
     fn layer(&mut self, name: &str, layer: &Layer, width: usize) {
-        self.branch_norms(&format!("{name}.attention"), layer, width);
+        if layer.wiring != Wiring::FfnNorm {
+            self.branch_norms(&format!("{name}.attention"), layer, width);
+        }
         self.attention(&format!("{name}.attention"), &layer.attention, width);
         if let Some(cross) = &layer.cross {
             self.branch_norms(&format!("{name}.cross"), layer, width);
@@ -180,18 +220,22 @@ impl List {
         if let Position::RelativeBias(bias) = &attention.position {
             self.push(format!("{name}.relative_bias.weight"), vec![bias.buckets, bias.heads]);
         }
+        if let Position::Disentangled(relative) = &attention.position {
+            if let Some(RelativeProjection::Own { bias }) = relative.position_key {
+                self.linear(&format!("{name}.position_key"), query, width, bias);
+            }
+            if let Some(RelativeProjection::Own { bias }) = relative.position_query {
+                self.linear(&format!("{name}.position_query"), query, width, bias);
+            }
+        }
     }
 
     fn head(&mut self, head: &Head, stack: &Stack) {
         match head {
             Head::None => {}
             Head::Lm(lm) => {
-                // Behind a factorised embedding the transform leads back to the table's width, which a tied matrix has.
-                let inner = if lm.tied { stack.embed.width } else { stack.width };
-                if let Some(transform) = &lm.transform {
-                    self.linear("head.transform", inner, stack.width, true);
-                    self.norm("head.norm", &transform.norm, vec![inner]);
-                }
+                let inner = lm.inner_width(stack);
+                self.transform(head, inner, stack);
                 if !lm.tied {
                     self.push("head.weight".into(), vec![lm.vocab, inner]);
                 }
@@ -199,10 +243,23 @@ impl List {
                     self.push("head.bias".into(), vec![lm.vocab]);
                 }
             }
-            Head::Sequence { labels, bias, .. } | Head::Token { labels, bias } => {
+            Head::Sequence { labels, bias, .. } | Head::Token { labels, bias, .. } => {
+                self.transform(head, stack.width, stack);
                 self.linear("head", *labels, stack.width, *bias);
             }
-            Head::Span { bias } => self.linear("head", 2, stack.width, *bias),
+            Head::Span { bias, .. } => {
+                self.transform(head, stack.width, stack);
+                self.linear("head", 2, stack.width, *bias);
+            }
+        }
+    }
+
+    fn transform(&mut self, head: &Head, inner: usize, stack: &Stack) {
+        if let Some(Transform { bias, norm, .. }) = head.transform() {
+            self.linear("head.transform", inner, stack.width, bias);
+            if let Some(norm) = norm {
+                self.norm("head.norm", &norm, vec![inner]);
+            }
         }
     }
 }

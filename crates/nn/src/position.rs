@@ -1,7 +1,9 @@
 //! Positions that act inside attention: rotary tables and biases by distance, made once a step for all layers.
 
+use crate::attention::StepGradient;
 use crate::batch::Packed;
 use crate::grads::Gradients;
+use crate::norm::NormLayer;
 use crate::spec::{Alibi, Attention, Position, RelativeBias, Rope, RopeScaling, Stack};
 use attend_kernels::{Bias, Matrix, alibi_bias, alibi_slopes, relative_bucket, rope_frequencies, rope_tables};
 
@@ -10,6 +12,16 @@ use attend_kernels::{Bias, Matrix, alibi_bias, alibi_slopes, relative_bucket, ro
 pub struct PositionSet {
     ropes: Vec<Rope>,
     biases: Vec<BiasSource>,
+    /// Embeddings of relative distances.
+    pub relative: Option<RelativeEmbedding>,
+}
+
+/// Rows of relative distances, normed before they are used.
+#[derive(Debug, Clone)]
+pub struct RelativeEmbedding {
+    /// [rows, D]
+    pub table: RelativeTable,
+    pub norm: Option<NormLayer>,
 }
 
 #[derive(Debug, Clone)]
@@ -54,7 +66,9 @@ impl PositionSet {
                 Some(spec) => self.relative(spec, table),
                 None => PositionUse::default(),
             },
-            (Position::None | Position::RelativeBias(_) | Position::StackBias, _) => PositionUse::default(),
+            (Position::None | Position::RelativeBias(_) | Position::StackBias | Position::Disentangled(_), _) => {
+                PositionUse::default()
+            }
         }
     }
 
@@ -78,11 +92,16 @@ impl PositionSet {
         PositionTables {
             ropes: self.ropes.iter().map(|rope| RopeTable::new(rope, packed)).collect(),
             biases: self.biases.iter().map(|bias| bias.table(longest)).collect(),
+            relative: self.relative.as_ref().map_or(Vec::new(), RelativeEmbedding::rows),
         }
     }
 
     /// Carries the gradients of the distance tables over to the learned tables they were made from.
-    pub(crate) fn backward(&self, tables: &PositionTables, dbiases: &[Vec<f32>], grads: &mut Gradients) {
+    pub(crate) fn backward(&self, tables: &PositionTables, step: &StepGradient, grads: &mut Gradients) {
+        if let Some(relative) = &self.relative {
+            relative.backward(&step.d_relative, grads);
+        }
+        let dbiases = &step.d_biases;
         for ((source, table), dvalues) in self.biases.iter().zip(&tables.biases).zip(dbiases) {
             let BiasSource::Relative { spec, table: learned } = source else { continue };
             let Some(slot) = grads.slot(&learned.name, learned.weight.len()) else { continue };
@@ -91,6 +110,26 @@ impl PositionSet {
                     slot[spec.bucket(entry as i64 - table.zero as i64) * spec.heads + head] += dvalue;
                 }
             }
+        }
+    }
+}
+
+impl RelativeEmbedding {
+    fn rows(&self) -> Vec<f32> {
+        match &self.norm {
+            Some(norm) => norm.forward(&self.table.weight),
+            None => self.table.weight.clone(),
+        }
+    }
+
+    fn backward(&self, drows: &[f32], grads: &mut Gradients) {
+        let mut dweight = vec![0.0; drows.len()];
+        match &self.norm {
+            Some(norm) => norm.backward(&self.table.weight, drows, &mut dweight, grads),
+            None => dweight.copy_from_slice(drows),
+        }
+        if let Some(slot) = grads.slot(&self.table.name, dweight.len()) {
+            slot.iter_mut().zip(dweight).for_each(|(slot, d)| *slot += d);
         }
     }
 }
@@ -136,6 +175,8 @@ impl BiasSource {
 pub(crate) struct PositionTables {
     pub ropes: Vec<RopeTable>,
     pub biases: Vec<BiasTable>,
+    /// Rows of relative distances as layers project them, [rows, D]; empty where there are none.
+    pub relative: Vec<f32>,
 }
 
 pub(crate) struct RopeTable {

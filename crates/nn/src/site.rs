@@ -17,12 +17,20 @@ pub enum Place {
     EmbedSum,
     /// The embeddings after their norm, before they are projected to the stack's width, [N, E].
     EmbedNormed,
+    /// The embeddings projected to the stack's width, where their norm follows, [N, D].
+    EmbedProjected,
     /// What the first layer receives, [N, D].
     Embed,
     Layer {
         layer: usize,
         part: LayerPart,
     },
+    /// The embeddings that the convolution reads, [N, D].
+    ConvIn,
+    /// The convolution before its activation, [N, D].
+    ConvRaw,
+    /// The stream plus the convolution, before their norm, [N, D].
+    ConvSum,
     /// The residual stream before the final norm, [N, D].
     Stream,
     /// The stack's output, [N, D].
@@ -123,7 +131,9 @@ impl Site {
                 }
                 LayerPart::Out => false,
             },
-            Place::EmbedSum | Place::EmbedNormed | Place::Stream | Place::Head(_) => true,
+            Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected => true,
+            Place::ConvIn | Place::ConvRaw | Place::ConvSum => true,
+            Place::Stream | Place::Head(_) => true,
             Place::Embed | Place::Hidden => false,
         }
     }
@@ -165,7 +175,11 @@ impl fmt::Display for Site {
         match self.place {
             Place::EmbedSum => f.write_str("embed.sum"),
             Place::EmbedNormed => f.write_str("embed.normed"),
+            Place::EmbedProjected => f.write_str("embed.projected"),
             Place::Embed => f.write_str("embed.out"),
+            Place::ConvIn => f.write_str("conv.in"),
+            Place::ConvRaw => f.write_str("conv.raw"),
+            Place::ConvSum => f.write_str("conv.sum"),
             Place::Layer { layer, part } => match part {
                 LayerPart::Attention(part) => write!(f, "layers.{layer}.attention.{}", part.name()),
                 LayerPart::Cross(part) => write!(f, "layers.{layer}.cross.{}", part.name()),

@@ -43,6 +43,10 @@ pub struct Stack {
     /// A table of biases by relative distance that every self-attention of the stack with
     /// [`Position::StackBias`] adds to its scores (T5, MPNet).
     pub relative_bias: Option<RelativeBias>,
+    /// Embeddings of relative distances, which every attention with [`Position::Disentangled`] projects.
+    pub relative_rows: Option<RelativeRows>,
+    /// A convolution over the embeddings that joins the stream after the first layer (DeBERTa-v2's largest models).
+    pub conv: Option<Conv>,
     pub final_norm: Option<Norm>,
 }
 
@@ -50,8 +54,10 @@ pub struct Stack {
 pub struct Embed {
     /// Rows of the token table (V).
     pub vocab: usize,
-    /// Width of the table's rows; a projection to the stack's width follows when they differ (ALBERT, ELECTRA).
+    /// Width of the table's rows; the stack's own unless there is a [`Embed::projection`].
     pub width: usize,
+    /// What leads from the table's width to the stack's.
+    pub projection: Option<Projection>,
     pub table: Table,
     /// Multiplies the token embedding (Gemma: `sqrt(D)`); 1 elsewhere.
     pub scale: f32,
@@ -59,6 +65,31 @@ pub struct Embed {
     /// Rows of the token-type table, where there is one.
     pub token_types: Option<usize>,
     pub norm: Option<Norm>,
+    /// A token that absolute positions do not count: it stands before the first position, whose row is `offset - 1`,
+    /// and the others are numbered without it (RoBERTa's padding token). Positions that the caller gives are used as
+    /// they are.
+    pub uncounted: Option<u32>,
+    /// How masked tokens and their number act on the token embeddings.
+    pub token_dropout: Option<TokenDropout>,
+}
+
+/// Masked tokens are embedded as zeros, as if dropped, and the others scaled by `(1 - rate) / (1 - share)`, with the
+/// share of masked tokens in the sequence (ESM).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TokenDropout {
+    /// The mask token.
+    pub mask: u32,
+    /// The share of masked tokens in training.
+    pub rate: f32,
+}
+
+/// A linear layer from a factorised embedding's width to the stack's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Projection {
+    pub bias: bool,
+    /// It comes before the embedding's norm, which then has the stack's width (DeBERTa); elsewhere after (ALBERT,
+    /// ELECTRA).
+    pub before_norm: bool,
 }
 
 /// Where a stack's token table lives.
@@ -109,6 +140,7 @@ pub struct Layer {
 /// OutputNorm   x = x + n(A(x));        x = x + n(F(x))          OLMo 2
 /// NormResidual y = n(x); x = y + A(y); y = n(x); x = y + F(y)   BLOOM's option
 /// Parallel     x = x + A(n(x)) + F(n'(x))                       GPT-J, NeoX, Falcon, PaLM (n' = n when shared)
+/// FfnNorm      x = x + A(x);        x = x + F(n(x))             ModernBERT's first layer, whose input is normed already
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wiring {
@@ -118,6 +150,7 @@ pub enum Wiring {
     OutputNorm,
     NormResidual,
     Parallel { shared_norm: bool },
+    FfnNorm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -183,6 +216,51 @@ pub enum Position {
     RelativeBias(RelativeBias),
     /// The stack's shared table, [`Stack::relative_bias`].
     StackBias,
+    Disentangled(Disentangled),
+}
+
+/// Disentangled attention (He et al. 2021, section 3.1): the score of query `i` and key `j` at distance `i - j` is
+/// `(q_i . k_j + q_i . pk + k_j . pq) * scale`, where `pk` and `pq` are projections of the distance's row of
+/// [`Stack::relative_rows`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disentangled {
+    /// Distance `d` has row `d + span` of the `2 * span` rows; those beyond share the outermost ones.
+    pub span: usize,
+    /// Distances beyond half the span are bucketed by their logarithm, up to this one.
+    pub max_distance: Option<usize>,
+    /// The term `q_i . pk`: content to position.
+    pub position_key: Option<RelativeProjection>,
+    /// The term `k_j . pq`: position to content.
+    pub position_query: Option<RelativeProjection>,
+}
+
+/// What projects rows of distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RelativeProjection {
+    /// The content's own projection, with its bias.
+    Shared,
+    Own {
+        bias: bool,
+    },
+}
+
+/// A table of embeddings of relative distances.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RelativeRows {
+    pub rows: usize,
+    /// Applied to every row before it is used.
+    pub norm: Option<Norm>,
+}
+
+/// `x = norm(x + activation(conv(e)))` over the tokens of a sequence, zeros around it; `e` is the stack's embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Conv {
+    /// Tokens that it spans, an odd number.
+    pub kernel: usize,
+    /// Channels are divided into so many groups, each seeing only itself.
+    pub groups: usize,
+    pub activation: Activation,
+    pub norm: Norm,
 }
 
 /// Rotary embedding (Su et al. 2021) of the first `dim` elements of each query and key head.
@@ -253,11 +331,11 @@ pub enum Head {
     /// A row of logits over the vocabulary for every token.
     Lm(LmHead),
     /// One row of logits for each sequence.
-    Sequence { labels: usize, source: SequenceSource, bias: bool },
+    Sequence { labels: usize, source: SequenceSource, transform: Option<Transform>, bias: bool },
     /// A row of logits for every token.
-    Token { labels: usize, bias: bool },
+    Token { labels: usize, transform: Option<Transform>, bias: bool },
     /// Start and end logits for every token.
-    Span { bias: bool },
+    Span { transform: Option<Transform>, bias: bool },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -266,7 +344,7 @@ pub struct LmHead {
     /// The output matrix is the token table.
     pub tied: bool,
     pub bias: bool,
-    /// Dense, activation and norm before the output matrix (BERT).
+    /// Dense, activation and norm before the output matrix (BERT). It leads back to the token table's width.
     pub transform: Option<Transform>,
     /// Multiplies the logits (T5 with tied tables: `D^-0.5`; Cohere; Granite divides); 1 elsewhere.
     pub scale: f32,
@@ -274,10 +352,25 @@ pub struct LmHead {
     pub soft_cap: Option<f32>,
 }
 
+/// `norm(activation(W x + b))` before the output matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Transform {
+    pub bias: bool,
     pub activation: Activation,
-    pub norm: Norm,
+    pub norm: Option<Norm>,
+}
+
+impl Head {
+    /// The layer before the output matrix, where there is one.
+    pub fn transform(&self) -> Option<Transform> {
+        match self {
+            Head::None => None,
+            Head::Lm(lm) => lm.transform,
+            Head::Sequence { transform, .. } | Head::Token { transform, .. } | Head::Span { transform, .. } => {
+                *transform
+            }
+        }
+    }
 }
 
 /// The vector a sequence classifier reads.
@@ -289,4 +382,6 @@ pub enum SequenceSource {
     First,
     /// The last token's hidden state.
     Last,
+    /// The mean over all tokens (ModernBERT's `classifier_pooling: mean`).
+    Mean,
 }

@@ -2,6 +2,7 @@
 
 use crate::attention::{AttentionKind, Step, StepGradient};
 use crate::batch::{Batch, Packed};
+use crate::conv::ConvLayer;
 use crate::embed::EmbedLayer;
 use crate::error::Error;
 use crate::grads::Gradients;
@@ -9,7 +10,7 @@ use crate::layer::{At, LayerParts};
 use crate::norm::NormLayer;
 use crate::observer::{Observer, Tape, offer};
 use crate::position::PositionSet;
-use crate::site::{Place, Site};
+use crate::site::{LayerPart, Place, Site};
 use crate::spec::StackKind;
 use std::ops::Range;
 
@@ -27,6 +28,8 @@ pub struct StackParts {
     pub embed: EmbedLayer,
     pub positions: PositionSet,
     pub layers: Vec<LayerParts>,
+    /// Joins the stream after the first layer.
+    pub conv: Option<ConvLayer>,
     pub final_norm: Option<NormLayer>,
 }
 
@@ -73,13 +76,24 @@ impl StackParts {
     ) {
         let tables = self.positions.tables(packed);
         let mut step = Step { packed, batch, tables: &tables, kind: options.attention };
+        let mut embedded = self.conv.as_ref().filter(|_| range.start == 0).map(|conv| (conv, x.clone()));
         for (depth, layer) in self.layers.iter().enumerate().take(range.end).skip(range.start) {
-            layer.forward(x, At { stack: self.site, layer: depth }, &mut step, observer);
+            let at = At { stack: self.site, layer: depth };
+            layer.forward(x, at, &mut step, observer);
+            if let (0, Some((conv, embedded))) = (depth, &mut embedded) {
+                conv.forward(embedded, x, packed, |place| self.at(place), observer);
+            }
+            let shape = [packed.rows(), x.len() / packed.rows()];
+            offer(observer, at.site(LayerPart::Out), x, &shape);
         }
     }
 
     /// Cross-attention needs an encoded source for every sequence.
     fn check_memory(&self, batch: &Batch) -> Result<(), Error> {
+        let relative = |layer: &LayerParts| layer.attention.relative.is_some();
+        if self.layers.iter().any(relative) && batch.sequences.iter().any(|sequence| sequence.cache.is_some()) {
+            return Err(Error::Missing("cache: its attention looks at the whole sequence"));
+        }
         let crosses = self.layers.iter().any(|layer| layer.cross.is_some());
         let missing = batch.encoded.is_none() && batch.sequences.iter().any(|sequence| sequence.memory.is_none());
         if crosses && missing {
@@ -107,6 +121,7 @@ impl StackParts {
             encoded,
             d_encoded: vec![0.0; encoded.map_or(0, <[f32]>::len)],
             d_biases: tables.biases.iter().map(|table| vec![0.0; table.values.len()]).collect(),
+            d_relative: vec![0.0; tables.relative.len()],
         };
         let mut dx = match &self.final_norm {
             None => dhidden.to_vec(),
@@ -116,11 +131,18 @@ impl StackParts {
                 dx
             }
         };
+        let mut dembedded = None;
         for (depth, layer) in self.layers.iter().enumerate().rev() {
+            if let (0, Some(conv)) = (depth, &self.conv) {
+                dembedded = Some(conv.backward(&mut dx, &packed, tape, |place| self.at(place), grads));
+            }
             dx = layer.backward(dx, At { stack: self.site, layer: depth }, tape, &mut step, grads);
         }
+        if let Some(dembedded) = dembedded {
+            dx.iter_mut().zip(dembedded).for_each(|(dx, d)| *dx += d);
+        }
         self.embed.backward(&packed, tape, |place| self.at(place), dx, grads);
-        self.positions.backward(&tables, &step.d_biases, grads);
+        self.positions.backward(&tables, &step, grads);
         Ok(step.d_encoded)
     }
 }

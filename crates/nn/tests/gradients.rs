@@ -64,24 +64,7 @@ fn check(name: &str, spec: &ModelSpec) {
     let weights = Weights::random(spec, 11);
     let data = data();
     let grads = gradients(&weights.model(spec), &data);
-    let mut random = Random(5);
-    for (weight, values) in &weights.0 {
-        let direction = random.values(values.len(), 1.0);
-        let norm = direction.iter().map(|d| d * d).sum::<f32>().sqrt();
-        let step = 1e-2 / norm;
-        let moved = |sign: f32| {
-            let mut moved = weights.clone();
-            let values = moved.0.get_mut(weight).unwrap();
-            values.iter_mut().zip(&direction).for_each(|(value, d)| *value += sign * step * d);
-            loss(&moved.model(spec), &data, &mut Nobody).0
-        };
-        let expected = (moved(1.0) - moved(-1.0)) / (2.0 * f64::from(step)) / f64::from(norm);
-        let gradient = &grads.values()[weight];
-        let found: f64 = gradient.iter().zip(&direction).map(|(g, d)| f64::from(g * d)).sum::<f64>() / f64::from(norm);
-        let size = gradient.iter().map(|g| f64::from(g * g)).sum::<f64>().sqrt();
-        let error = (found - expected).abs();
-        assert!(error <= 2e-3 * size + 3e-5, "{name}: {weight}: backward {found}, difference {expected}, size {size}");
-    }
+    differences(name, spec, &weights, &grads, &|model| loss(model, &data, &mut Nobody).0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use attend_format::Kind;
 use attend_kernels::DType;
 use attend_model::{Loaded, Quantity};
 use attend_nn::loss::{Loss, binary_cross_entropy, cross_entropy, mean_squared_error};
-use attend_nn::spec::{Head, StackKind};
+use attend_nn::spec::{AbsolutePositions, Head, StackKind};
 use attend_nn::{Batch, Gradients, Model, RunOptions, Tape};
 use std::collections::BTreeMap;
 
@@ -197,7 +197,7 @@ fn span(case: &ModelCase, model: &Model, side: Side, grads: &mut Gradients) -> R
     Ok(loss)
 }
 
-/// The reference's token table has no gradient at the padding token's row.
+/// The reference's tables have no gradient at the padding token's row, nor at its position's.
 fn drop_padding_row(case: &ModelCase, model: &Model, grads: &mut Gradients) -> Result<()> {
     let Some(pad) = case.about.get("pad_token_id").and_then(|pad| pad.as_u64()) else { return Ok(()) };
     let embed = &model.spec().output_stack().embed;
@@ -206,6 +206,11 @@ fn drop_padding_row(case: &ModelCase, model: &Model, grads: &mut Gradients) -> R
         && pad < embed.vocab
     {
         slot[pad * width..(pad + 1) * width].fill(0.0);
+    }
+    if let (Some(_), AbsolutePositions::Learned { rows, offset }) = (embed.uncounted, embed.positions)
+        && let Some(slot) = grads.slot("embed.positions.weight", rows * width)
+    {
+        slot[(offset - 1) * width..offset * width].fill(0.0);
     }
     Ok(())
 }

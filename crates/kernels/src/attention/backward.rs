@@ -90,7 +90,9 @@ impl Pass<'_, '_, '_> {
     /// Scores of the keys that the row may see, and their derivatives by `q . k`.
     fn scores(&self, head: usize, row: usize) -> (Vec<f64>, Vec<f64>) {
         let (inputs, query) = (self.inputs, self.inputs.query(row, head));
-        let bias = inputs.scores.bias.row(head, row, inputs.first_query + row, inputs.range(row));
+        let range = inputs.range(row);
+        let mut gathered = vec![0.0; range.len()];
+        let bias = inputs.scores.bias.row((head, row, inputs.first_query + row), range, &mut gathered);
         let score = |(i, key): (usize, usize)| {
             let dot = dot(query, &self.key[key * query.len()..][..query.len()]);
             modified(inputs, dot, bias.map_or(0.0, |bias| bias[i]))
@@ -116,6 +118,14 @@ impl Pass<'_, '_, '_> {
             return;
         }
         let query = inputs.first_query + row;
+        if let Bias::Gathered(gathered) = inputs.scores.bias {
+            for (key, d) in range.zip(d) {
+                for place in gathered.places(head, row, query, key).into_iter().flatten() {
+                    d_bias[place] += *d as f32;
+                }
+            }
+            return;
+        }
         if let Some((_, start)) = inputs.scores.bias.locate(head, row, query, range.start) {
             for (slot, d) in d_bias[start..].iter_mut().zip(d) {
                 *slot += *d as f32;

@@ -244,7 +244,8 @@ fn weigh<A: Arch>(inputs: &Inputs, scratch: &mut Scratch, row: usize, cut: usize
     let token = scratch.tokens.start + row / scratch.group;
     let head = scratch.kv_head * scratch.group + row % scratch.group;
     let keys = cut * CUT + allowed.start..cut * CUT + allowed.end;
-    let bias = inputs.scores.bias.row(head, token, inputs.first_query + token, keys);
+    let mut gathered = [0.0; CUT];
+    let bias = inputs.scores.bias.row((head, token, inputs.first_query + token), keys, &mut gathered);
     modify::<A>(inputs, &mut scores[allowed], bias);
 
     let mut max = lanes_max(scores);

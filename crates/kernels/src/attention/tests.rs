@@ -6,6 +6,9 @@ use super::*;
 use crate::{DType, Isa, available, dequantize, pool, quantize};
 use attend_testkit::golden::{Random, assert_close, assert_same_bits};
 
+/// Buckets of a gathered bias.
+const BUCKETS: usize = 7;
+
 /// An attention with its own data; keys and values are float32, `[S, kv_heads * dim]`.
 #[derive(Clone)]
 struct Problem {
@@ -28,6 +31,8 @@ enum OwnBias {
     Key(Vec<f32>),
     Distance(Vec<f32>),
     Full(Vec<f32>),
+    /// Tables of seven buckets by query and by key, and the bucket of each distance.
+    Gathered(Vec<f32>, Vec<u32>),
 }
 
 impl Problem {
@@ -62,6 +67,10 @@ impl Problem {
             0 => OwnBias::None,
             1 => OwnBias::Key(random.normals(heads * self.keys)),
             2 => OwnBias::Distance(random.normals(heads * 2 * self.reach())),
+            4 => {
+                let index = (0..2 * self.reach()).map(|_| random.below(BUCKETS) as u32).collect();
+                OwnBias::Gathered(random.normals(heads * (self.rows() + self.keys) * BUCKETS), index)
+            }
             _ => {
                 let mut values = random.normals(heads * self.rows() * self.keys);
                 // Some keys forbidden, as padding does.
@@ -80,6 +89,17 @@ impl Problem {
                 OwnBias::Key(values) => Bias::Key { values, keys: self.keys },
                 OwnBias::Distance(values) => Bias::Distance { values, span: 2 * self.reach(), zero: self.reach() },
                 OwnBias::Full(values) => Bias::Full { values, queries: self.rows(), keys: self.keys },
+                OwnBias::Gathered(values, index) => Bias::Gathered(Gathered {
+                    values,
+                    by_query: true,
+                    by_key: true,
+                    heads: self.shape.heads,
+                    queries: self.rows(),
+                    keys: self.keys,
+                    buckets: BUCKETS,
+                    index,
+                    zero: self.reach(),
+                }),
             },
             bias_scaled: self.bias_scaled,
             mask: self.mask,
@@ -180,7 +200,7 @@ fn heads(heads: usize, kv_heads: usize, key_dim: usize, value_dim: usize) -> Hea
 fn flash_is_the_textbook_under_every_mask_and_bias() {
     let mut random = Random(1);
     for mask in MASKS {
-        for kind in 0..4 {
+        for kind in 0..5 {
             for (rows, keys) in [(1, 150), (5, 64), (130, 130), (40, 203)] {
                 let mut problem = Problem::new(&mut random, heads(4, 2, 24, 20), rows, keys, mask);
                 problem.set_bias(kind, &mut random);
@@ -423,6 +443,11 @@ fn objective(problem: &Problem, at: &Values, weights: &[f32]) -> f64 {
                     OwnBias::Key(_) => at.bias[head * problem.keys + key],
                     OwnBias::Distance(_) => at.bias[head * span + problem.reach() + key - query],
                     OwnBias::Full(_) => at.bias[(head * rows + row) * problem.keys + key],
+                    OwnBias::Gathered(_, ref index) => {
+                        let bucket = index[problem.reach() + key - query] as usize;
+                        let by_key = shape.heads * rows + head * problem.keys + key;
+                        at.bias[(head * rows + row) * BUCKETS + bucket] + at.bias[by_key * BUCKETS + bucket]
+                    }
                 };
                 let cap = |x: f64| problem.soft_cap.map_or(x, |c| f64::from(c) * (x / f64::from(c)).tanh());
                 if problem.bias_scaled { cap((dot + bias) * scale) } else { cap(dot * scale) + bias }
@@ -459,7 +484,9 @@ impl Values {
         let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
         let bias = match &problem.bias {
             OwnBias::None => Vec::new(),
-            OwnBias::Key(values) | OwnBias::Distance(values) | OwnBias::Full(values) => wide(values),
+            OwnBias::Key(values) | OwnBias::Distance(values) | OwnBias::Full(values) | OwnBias::Gathered(values, _) => {
+                wide(values)
+            }
         };
         Values {
             query: wide(&problem.query),
@@ -485,7 +512,7 @@ impl Values {
 fn the_gradient_is_that_of_central_differences() {
     let mut random = Random(9);
     for mask in [Mask::Full, Mask::Causal, Mask::Window { left: 2, right: 1 }, Mask::Chunked { length: 3 }] {
-        for kind in 0..4 {
+        for kind in 0..5 {
             for option in 0..4 {
                 let mut problem = Problem::new(&mut random, heads(4, 2, 3, 2), 4, 6, mask);
                 problem.set_bias(kind, &mut random);

@@ -87,7 +87,8 @@ pub(super) fn relative(inputs: &Inputs, row: usize) -> Range<usize> {
 
 fn score_row(inputs: &Inputs, key: &[f32], head: usize, row: usize, scores: &mut [f32]) {
     let (query, absolute) = (inputs.query(row, head), inputs.range(row));
-    let bias = inputs.scores.bias.row(head, row, inputs.first_query + row, absolute.clone());
+    let mut gathered = vec![0.0; absolute.len()];
+    let bias = inputs.scores.bias.row((head, row, inputs.first_query + row), absolute, &mut gathered);
     for (i, k) in relative(inputs, row).enumerate() {
         let dot = dot(query, &key[k * query.len()..][..query.len()]);
         scores[k] = modified(inputs, dot, bias.map_or(0.0, |bias| bias[i])).0 as f32;

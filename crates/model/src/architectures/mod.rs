@@ -6,11 +6,16 @@ use crate::reader::{Reader, short};
 use attend_format::{Checkpoint, Kind};
 use attend_nn::spec::{Body, Head, ModelSpec};
 
+mod albert;
 mod bert;
 mod bloom;
 mod codegen;
 mod cohere;
 mod cohere2;
+mod deberta;
+mod distilbert;
+mod electra;
+mod esm;
 mod falcon;
 mod gemma;
 mod gemma2;
@@ -23,15 +28,19 @@ mod gptj;
 mod granite;
 mod llama;
 mod mistral;
+mod modernbert;
+mod mpnet;
 mod mpt;
 mod olmo;
 mod olmo2;
 mod openai_gpt;
 mod opt;
 mod phi;
+mod nomic_bert;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod roberta;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
@@ -59,11 +68,18 @@ pub fn architectures() -> &'static [&'static Architecture] {
 }
 
 static ALL: &[&Architecture] = &[
+    &albert::ALBERT,
     &bert::BERT,
     &bloom::BLOOM,
     &codegen::CODEGEN,
     &cohere::COHERE,
     &cohere2::COHERE2,
+    &roberta::CAMEMBERT,
+    &deberta::DEBERTA,
+    &deberta::DEBERTA_V2,
+    &distilbert::DISTILBERT,
+    &electra::ELECTRA,
+    &esm::ESM,
     &falcon::FALCON,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
@@ -76,6 +92,8 @@ static ALL: &[&Architecture] = &[
     &granite::GRANITE,
     &llama::LLAMA,
     &mistral::MISTRAL,
+    &modernbert::MODERNBERT,
+    &mpnet::MPNET,
     &mpt::MPT,
     &t5::MT5,
     &olmo::OLMO,
@@ -83,13 +101,16 @@ static ALL: &[&Architecture] = &[
     &openai_gpt::OPENAI_GPT,
     &opt::OPT,
     &phi::PHI,
+    &nomic_bert::NOMIC_BERT,
     &phi3::PHI3,
     &qwen2::QWEN2,
     &qwen3::QWEN3,
+    &roberta::ROBERTA,
     &smollm3::SMOLLM3,
     &stablelm::STABLELM,
     &starcoder2::STARCODER2,
     &t5::T5,
+    &roberta::XLM_ROBERTA,
 ];
 
 impl Architecture {

@@ -20,22 +20,31 @@ pub enum HeadKind {
 /// The head that the checkpoint's class has; `default` where the configuration names no class.
 pub fn head_kind(c: &Reader, default: HeadKind) -> Result<HeadKind, Error> {
     let Some(class) = c.list("architectures")?.and_then(|list| list.first()) else { return Ok(default) };
-    let name = class.as_str().unwrap_or_default();
-    let ending = name.strip_prefix(c.class).unwrap_or(name);
-    Ok(match ending.strip_prefix("Text").filter(|rest| rest.starts_with("For")).unwrap_or(ending) {
+    let known = known_head(c, class.as_str().unwrap_or_default());
+    known.ok_or_else(|| c.wrong("architectures", format!("class {} is not supported", crate::reader::short(class))))
+}
+
+/// The head that a class's name means, if it is known.
+pub fn known_head(c: &Reader, class: &str) -> Option<HeadKind> {
+    let ending = class.strip_prefix(c.class).unwrap_or(class);
+    Some(match ending.strip_prefix("Text").filter(|rest| rest.starts_with("For")).unwrap_or(ending) {
         "Model" | "TextModel" => HeadKind::None,
         "EncoderModel" => HeadKind::EncoderOnly,
         "ForCausalLM" | "LMHeadModel" | "ForConditionalGeneration" | "WithLMHeadModel" => HeadKind::Lm,
         "ForMaskedLM" | "ForPreTraining" => HeadKind::MaskedLm,
-        "ForSequenceClassification" => HeadKind::Sequence,
+        "ForSequenceClassification" | "ForMultipleChoice" => HeadKind::Sequence,
         "ForTokenClassification" => HeadKind::Token,
         "ForQuestionAnswering" => HeadKind::Span,
-        _ => return Err(c.wrong("architectures", format!("class {} is not supported", crate::reader::short(class)))),
+        _ => return None,
     })
 }
 
 /// The number of labels: `id2label`, else `num_labels`, else 2.
 pub fn labels(c: &Reader) -> Result<usize, Error> {
+    // A choice is scored alone, by one number.
+    if class_ends(c, "ForMultipleChoice")? {
+        return Ok(1);
+    }
     match c.object("id2label")? {
         Some(_) => match c.value("id2label").and_then(|value| value.as_object()).map(|map| map.len()) {
             Some(0) | None => Err(c.wrong("id2label", "names no label")),
@@ -43,6 +52,16 @@ pub fn labels(c: &Reader) -> Result<usize, Error> {
         },
         None => c.count_or(&["num_labels"], 2),
     }
+}
+
+/// Whether the checkpoint's class is named so after the architecture's prefix.
+pub fn class_ends(c: &Reader, ending: &str) -> Result<bool, Error> {
+    Ok(class(c)?.is_some_and(|class| class.ends_with(ending)))
+}
+
+/// The class that the checkpoint names.
+pub fn class<'a>(c: &'a Reader) -> Result<Option<&'a str>, Error> {
+    Ok(c.list("architectures")?.and_then(|list| list.first()).and_then(|class| class.as_str()))
 }
 
 /// An output matrix: tied to the token table as the configuration says. A GGUF file says it by having none.
@@ -53,7 +72,7 @@ pub fn lm(c: &Reader, vocab: usize, tied: bool) -> Result<LmHead, Error> {
 
 /// A classifier of sequences.
 pub fn sequence(c: &Reader, source: SequenceSource, bias: bool) -> Result<Head, Error> {
-    Ok(Head::Sequence { labels: labels(c)?, source, bias })
+    Ok(Head::Sequence { labels: labels(c)?, source, transform: None, bias })
 }
 
 /// The head of a decoder: an output matrix, nothing, or a classifier of the sequence by its last token, of tokens, or

@@ -3,13 +3,15 @@
 mod activation;
 pub use activation::activation_named;
 
+mod encoder;
 mod head;
 mod rope;
 mod sizes;
 mod windows;
 
 pub use activation::feed_forward;
-pub use head::{HeadKind, head_kind, labels, lm, sequence, translation, unsupported_head};
+pub use encoder::{EncoderHeads, absolute, counted, dense_head, encoder, encoder_only, post_norm};
+pub use head::{HeadKind, lm, translation};
 pub use rope::{RopeDefaults, rope, rope_for};
 pub use sizes::{SizeDefaults, Sizes, attention, decoder, decoder_of, embed, encoder_alone, pre_norm, stack};
 pub use windows::{causal, local_layers, period, sliding, sliding_layers};

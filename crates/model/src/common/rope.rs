@@ -48,7 +48,7 @@ pub fn rope_for(c: &Reader, kind: Option<&str>, head_dim: usize, defaults: RopeD
         None => c.object("rope_scaling")?,
     };
     let nested = parameters.as_ref().map(|parameters| c.nested(parameters));
-    let base = base(c, nested.as_ref(), defaults)?;
+    let base = base(c, nested.as_ref(), kind, defaults)?;
     let dim = rotated(c, nested.as_ref(), head_dim, defaults.partial)?;
     let scaling = match &nested {
         Some(nested) => scaling(c, nested, dim)?,
@@ -57,11 +57,15 @@ pub fn rope_for(c: &Reader, kind: Option<&str>, head_dim: usize, defaults: RopeD
     Ok(Rope { base, dim, pairing: defaults.pairing, scaling: from_tensors(c, dim, scaling)? })
 }
 
-fn base(c: &Reader, nested: Option<&Reader>, defaults: RopeDefaults) -> Result<f64, Error> {
+fn base(c: &Reader, nested: Option<&Reader>, kind: Option<&str>, defaults: RopeDefaults) -> Result<f64, Error> {
     if let Some(base) = nested.map(|nested| nested.positive_opt("rope_theta")).transpose()?.flatten() {
         return Ok(base);
     }
-    for key in ["rope_theta", "rotary_emb_base"] {
+    let keys: &[&str] = match kind {
+        Some("sliding_attention") => &["local_rope_theta", "rope_local_base_freq"],
+        _ => &["global_rope_theta", "rope_theta", "rotary_emb_base"],
+    };
+    for key in keys {
         if let Some(base) = c.positive_opt(key)? {
             return Ok(base);
         }

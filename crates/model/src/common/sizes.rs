@@ -40,7 +40,7 @@ impl Sizes {
     pub fn read(c: &Reader, defaults: SizeDefaults) -> Result<Sizes, Error> {
         let need =
             |keys: &[&str], default: Option<usize>| default.map_or_else(|| c.count(keys), |d| c.count_or(keys, d));
-        let width = need(&["hidden_size", "n_embd", "d_model"], defaults.width)?;
+        let width = need(&["hidden_size", "n_embd", "d_model", "dim"], defaults.width)?;
         let heads = need(&["num_attention_heads", "n_head", "num_heads", "n_heads"], defaults.heads)?;
         let kv_keys = ["num_key_value_heads", "num_kv_heads", "n_head_kv"];
         let kv_heads = c.count_or(&kv_keys, defaults.kv_heads.unwrap_or(heads))?;
@@ -62,7 +62,7 @@ impl Sizes {
                 format!("{dim} differs from head_dim, {head_dim}, which is not supported here"),
             ));
         }
-        let hidden_keys = ["intermediate_size", "n_inner", "ffn_hidden_size", "d_ff"];
+        let hidden_keys = ["intermediate_size", "n_inner", "ffn_hidden_size", "d_ff", "hidden_dim"];
         let hidden = need(&hidden_keys, defaults.hidden.or(defaults.hidden_multiple.map(|by| by * width)))?;
         let layer_keys = ["num_hidden_layers", "n_layer", "num_layers", "n_layers"];
         let layers = c.bounded_layers(need(&layer_keys, defaults.layers)?);
@@ -98,11 +98,14 @@ pub fn embed(s: &Sizes) -> Embed {
     Embed {
         vocab: s.vocab,
         width: s.width,
+        projection: None,
         table: Table::Own,
         scale: 1.0,
         positions: AbsolutePositions::None,
         token_types: None,
         norm: None,
+        uncounted: None,
+        token_dropout: None,
     }
 }
 
@@ -113,7 +116,7 @@ pub fn pre_norm(index: usize, norm: Norm, attention: Attention, ffn: Ffn) -> Lay
 
 /// An embedding, layers, and a norm after them where there is one.
 pub fn stack(s: &Sizes, embed: Embed, layers: Vec<Layer>, final_norm: Option<Norm>) -> Stack {
-    Stack { width: s.width, embed, layers, relative_bias: None, final_norm }
+    Stack { width: s.width, embed, layers, relative_bias: None, relative_rows: None, conv: None, final_norm }
 }
 
 /// A decoder: the embedding, `layer` for each index, a final norm, and the head that the configuration's class names.

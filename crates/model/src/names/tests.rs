@@ -8,6 +8,7 @@ use attend_nn::spec::{self, *};
 /// Stacks with everything that has a name.
 fn stack(gated: bool, table: spec::Table) -> Stack {
     let norm = Norm::Layer { eps: 1e-5, bias: true };
+    let own = Some(RelativeProjection::Own { bias: true });
     let attention = Attention {
         heads: 2,
         kv_heads: 2,
@@ -15,7 +16,12 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
         value_dim: 4,
         qkv_bias: QkvBias::all(true),
         out_bias: true,
-        position: Position::StackBias,
+        position: Position::Disentangled(Disentangled {
+            span: 2,
+            max_distance: None,
+            position_key: own,
+            position_query: own,
+        }),
         mask: Mask::Causal,
         qk_norm: Some(QkNorm { norm, scope: QkNormScope::Head }),
         scale: 1.0,
@@ -30,17 +36,31 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
     let cross = (table == spec::Table::Encoder).then(|| attention.clone());
     let layer = Layer { wiring: Wiring::Sandwich, norm, attention, cross, ffn, branch_scale: 1.0, weights: 0 };
     let positions = AbsolutePositions::Learned { rows: 3, offset: 0 };
-    let embed = Embed { vocab: 5, width: 8, table, scale: 1.0, positions, token_types: Some(2), norm: Some(norm) };
+    let embed = Embed {
+        vocab: 5,
+        width: 6,
+        projection: Some(Projection { bias: true, before_norm: false }),
+        table,
+        scale: 1.0,
+        positions,
+        token_types: Some(2),
+        norm: Some(norm),
+        uncounted: None,
+        token_dropout: None,
+    };
     let relative_bias = Some(RelativeBias { buckets: 4, max_distance: 8, bidirectional: true, heads: 2 });
-    Stack { width: 8, embed, layers: vec![layer], relative_bias, final_norm: Some(norm) }
+    let relative_rows = Some(RelativeRows { rows: 4, norm: Some(norm) });
+    let conv = Some(Conv { kernel: 3, groups: 2, activation: Activation::Tanh, norm });
+    Stack { width: 8, embed, layers: vec![layer], relative_bias, relative_rows, conv, final_norm: Some(norm) }
 }
 
 fn specs() -> Vec<ModelSpec> {
     let norm = Norm::Layer { eps: 1e-5, bias: true };
-    let transform = Some(Transform { activation: Activation::Gelu, norm });
+    let transform = Some(Transform { bias: true, activation: Activation::Gelu, norm: Some(norm) });
     let lm = Head::Lm(LmHead { vocab: 5, tied: false, bias: true, transform, scale: 1.0, soft_cap: None });
-    let last = Head::Sequence { labels: 2, source: SequenceSource::Last, bias: false };
-    let heads = [Head::None, lm, last, Head::Token { labels: 2, bias: true }, Head::Span { bias: true }];
+    let last = Head::Sequence { labels: 2, source: SequenceSource::Last, transform, bias: false };
+    let heads =
+        [Head::None, lm, last, Head::Token { labels: 2, transform, bias: true }, Head::Span { transform, bias: true }];
     let mut specs = Vec::new();
     for head in heads {
         for gated in [true, false] {

@@ -55,8 +55,11 @@ pub fn metadata(described: &Described, architecture: &str) -> Metadata {
     m.positions(&positions);
     // Only windows differ from layer to layer, by a pattern that the architecture knows.
     for layer in &stack.layers {
-        if let Mask::Window { left, .. } = layer.attention.mask {
-            m.u32("attention.sliding_window", left + 1);
+        match layer.attention.mask {
+            Mask::Window { left, right: 0 } => m.u32("attention.sliding_window", left + 1),
+            // Where keys on both sides are seen, both count and the token itself does not.
+            Mask::Window { left, right } => m.u32("attention.sliding_window", left + right),
+            Mask::Full | Mask::Causal | Mask::Chunked { .. } | Mask::Prefix { .. } => {}
         }
     }
     if let Some(cap) = attention.soft_cap {
@@ -124,11 +127,12 @@ impl Writer<'_> {
                     Position::Rope(rope) => Some(rope.base),
                     _ => None,
                 });
-                self.f32("rope.freq_base", bases.fold(0.0, f64::max) as f32);
+                self.f32("rope.freq_base", bases.clone().fold(0.0, f64::max) as f32);
+                self.f32("rope.freq_base_swa", bases.fold(f64::INFINITY, f64::min) as f32);
                 self.u32("rope.dimension_count", first.dim);
             }
             Position::Alibi(alibi) => self.f32("attention.max_alibi_bias", alibi.max_bias),
-            Position::None | Position::RelativeBias(_) | Position::StackBias => {}
+            Position::None | Position::RelativeBias(_) | Position::StackBias | Position::Disentangled(_) => {}
         }
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct StepGradient<'s> {
     pub d_encoded: Vec<f32>,
     /// Gradients of the tables' biases, one for each of [`PositionTables::biases`].
     pub d_biases: Vec<Vec<f32>>,
+    /// Gradient of [`PositionTables::relative`].
+    pub d_relative: Vec<f32>,
 }
 
 /// Which rows the keys were made from.
@@ -94,27 +96,43 @@ impl AttentionLayer {
         let (query_width, out_width) = (self.spec.heads * self.spec.key_dim, self.spec.heads * self.spec.value_dim);
         let (key_width, value_width) =
             (self.spec.kv_heads * self.spec.key_dim, self.spec.kv_heads * self.spec.value_dim);
+        let mut relative = self.relative_vectors(step.tables).map(|vectors| vectors.with_gradient());
         for (index, packed) in step.packed.sequences.iter().enumerate() {
             let rows = packed.rows.clone();
             let keys = match source {
                 CrossGradient::Own => packed.keys.clone(),
                 CrossGradient::Encoded => step.packed.encoded[index].clone(),
             };
+            let table = relative.as_ref().map(|vectors| vectors.table(self.heads(), query, key, (&rows, &keys)));
+            let mut d_table = table.as_ref().map(|table| vec![0.0; table.values.len()]);
+            let mut scores = self.scores(step.tables);
+            if let Some(table) = &table {
+                (scores.bias, scores.bias_scaled) = (table.bias(), true);
+            }
             let inputs = Inputs {
                 shape: self.heads(),
                 query: &query[rows.start * query_width..rows.end * query_width],
                 first_query: packed.past,
                 kv: &self.plain(self.key_rows(key, &keys), self.value_rows(value, &keys)),
-                scores: &self.scores(step.tables),
+                scores: &scores,
             };
             let mut slots = CoreSlots {
                 d_query: &mut d.query[rows.start * query_width..rows.end * query_width],
                 d_key: &mut d.key[keys.start * key_width..keys.end * key_width],
                 d_value: &mut d.value[keys.start * value_width..keys.end * value_width],
-                d_bias: self.positions.bias.map(|index| step.d_biases[index].as_mut_slice()),
+                d_bias: match &mut d_table {
+                    Some(d_table) => Some(d_table),
+                    None => self.positions.bias.map(|index| step.d_biases[index].as_mut_slice()),
+                },
                 d_sinks: dsinks.as_deref_mut(),
             };
             attention_backward(&inputs, &dmixed[rows.start * out_width..rows.end * out_width], &mut slots);
+            if let (Some(vectors), Some(table), Some(d_table)) = (&mut relative, &table, &d_table) {
+                vectors.backward(table, d_table, (query, &mut d.query), (key, &mut d.key));
+            }
+        }
+        if let Some(vectors) = relative {
+            self.relative_backward(&vectors, step, grads);
         }
         if let (Some((name, _)), Some(dsinks)) = (&self.sinks, &dsinks) {
             add_sinks(name, dsinks, grads);

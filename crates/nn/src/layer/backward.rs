@@ -47,7 +47,7 @@ impl LayerParts {
     ) -> Vec<f32> {
         let scaled = |d: &[f32]| d.iter().map(|d| d * self.branch_scale).collect::<Vec<_>>();
         match self.wiring {
-            Wiring::PreNorm | Wiring::Parallel { .. } => {
+            Wiring::PreNorm | Wiring::FfnNorm | Wiring::Parallel { .. } => {
                 let mut din = vec![0.0; dx.len()];
                 run(&scaled(&dx), &mut din, grads);
                 branch.through_norm(&branch.norms.norm, BranchPart::Stream, &din, dx, grads)

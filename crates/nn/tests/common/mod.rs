@@ -3,7 +3,7 @@
 
 use attend_kernels::Matrix;
 use attend_nn::spec::*;
-use attend_nn::{Model, WeightSource};
+use attend_nn::{Gradients, Model, WeightSource};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
@@ -71,6 +71,28 @@ impl WeightSource for Weights {
     }
 }
 
+/// Compares, for every weight, the derivative along a random direction with the difference of the loss.
+pub fn differences(name: &str, spec: &ModelSpec, weights: &Weights, grads: &Gradients, loss: &dyn Fn(&Model) -> f64) {
+    let mut random = Random(5);
+    for (weight, values) in &weights.0 {
+        let direction = random.values(values.len(), 1.0);
+        let norm = direction.iter().map(|d| d * d).sum::<f32>().sqrt();
+        let step = 1e-2 / norm;
+        let moved = |sign: f32| {
+            let mut moved = weights.clone();
+            let values = moved.0.get_mut(weight).unwrap();
+            values.iter_mut().zip(&direction).for_each(|(value, d)| *value += sign * step * d);
+            loss(&moved.model(spec))
+        };
+        let expected = (moved(1.0) - moved(-1.0)) / (2.0 * f64::from(step)) / f64::from(norm);
+        let gradient = &grads.values()[weight];
+        let found: f64 = gradient.iter().zip(&direction).map(|(g, d)| f64::from(g * d)).sum::<f64>() / f64::from(norm);
+        let size = gradient.iter().map(|g| f64::from(g * g)).sum::<f64>().sqrt();
+        let error = (found - expected).abs();
+        assert!(error <= 2e-3 * size + 3e-5, "{name}: {weight}: backward {found}, difference {expected}, size {size}");
+    }
+}
+
 pub const RMS: Norm = Norm::Rms { eps: 1e-5 };
 pub const LAYER: Norm = Norm::Layer { eps: 1e-5, bias: true };
 
@@ -116,14 +138,19 @@ pub fn stack(layer: Layer) -> Stack {
         embed: Embed {
             vocab: VOCAB,
             width: WIDTH,
+            projection: None,
             table: Table::Own,
             scale: 1.0,
             positions: AbsolutePositions::None,
             token_types: None,
             norm: None,
+            uncounted: None,
+            token_dropout: None,
         },
         layers: vec![layer, second],
         relative_bias: None,
+        relative_rows: None,
+        conv: None,
         final_norm: Some(RMS),
     }
 }
@@ -150,6 +177,7 @@ pub fn decoders() -> Vec<(&'static str, ModelSpec)> {
         ("sandwich", one(plain(Wiring::Sandwich, RMS))),
         ("output-norm", one(plain(Wiring::OutputNorm, RMS))),
         ("norm-residual", one(plain(Wiring::NormResidual, LAYER))),
+        ("norm of the feed-forward part alone", one(plain(Wiring::FfnNorm, LAYER))),
         ("parallel shared", one(plain(Wiring::Parallel { shared_norm: true }, LAYER))),
         ("parallel", one(plain(Wiring::Parallel { shared_norm: false }, Norm::Layer { eps: 1e-5, bias: false }))),
         ("plain norm", one(plain(Wiring::PreNorm, Norm::Plain { eps: 1e-5 }))),
@@ -207,14 +235,21 @@ fn embeddings(base: ModelSpec) -> Vec<(&'static str, ModelSpec)> {
     embed.positions = AbsolutePositions::Learned { rows: 40, offset: 2 };
     embed.token_types = Some(2);
     embed.norm = Some(LAYER);
+    let mut projected = learned.clone();
+    let embed = &mut stack_mut(&mut projected).embed;
+    embed.width = 8;
+    embed.projection = Some(Projection { bias: false, before_norm: true });
+    let Head::Lm(head) = &mut projected.head else { panic!("an LM") };
+    head.tied = false;
     let mut sinusoidal = base.clone();
     let embed = &mut stack_mut(&mut sinusoidal).embed;
     embed.positions = AbsolutePositions::Sinusoidal { layout: SinusoidLayout::Halves, offset: 0 };
     embed.scale = 3.0;
     let mut factorised = base.clone();
     stack_mut(&mut factorised).embed.width = 8;
+    stack_mut(&mut factorised).embed.projection = Some(Projection { bias: true, before_norm: false });
     let Head::Lm(head) = &mut factorised.head else { panic!("an LM") };
-    head.transform = Some(Transform { activation: Activation::Gelu, norm: LAYER });
+    head.transform = Some(Transform { bias: true, activation: Activation::Gelu, norm: Some(LAYER) });
     head.bias = true;
     let mut capped = base;
     stack_mut(&mut capped).layers.iter_mut().for_each(|layer| layer.branch_scale = 0.4);
@@ -223,6 +258,7 @@ fn embeddings(base: ModelSpec) -> Vec<(&'static str, ModelSpec)> {
     head.scale = 0.3;
     vec![
         ("learned positions", learned),
+        ("projected before the norm", projected),
         ("sinusoidal", sinusoidal),
         ("factorised embedding, head transform", factorised),
         ("scaled and capped", capped),

@@ -103,7 +103,11 @@ pub fn run(args: &ChatArgs) -> Result<bool> {
 fn length_dependent(spec: &ModelSpec) -> bool {
     spec.output_stack().layers.iter().any(|layer| match &layer.attention.position {
         Position::Rope(rope) => matches!(rope.scaling, RopeScaling::Dynamic { .. } | RopeScaling::Long { .. }),
-        Position::None | Position::Alibi(_) | Position::RelativeBias(_) | Position::StackBias => false,
+        Position::None
+        | Position::Alibi(_)
+        | Position::RelativeBias(_)
+        | Position::StackBias
+        | Position::Disentangled(_) => false,
     })
 }
 

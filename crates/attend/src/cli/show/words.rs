@@ -42,6 +42,7 @@ pub fn wiring(layer: &Layer) -> String {
             "normed residual",
             format!("y = n(x); x = y + A(y); {}y = n(x); x = y + F(y)", cross("y = n(x); x = y + C(y); ")),
         ),
+        Wiring::FfnNorm => ("norm before the feed-forward part", "x = x + A(x); x = x + F(n(x))".into()),
         Wiring::Parallel { shared_norm: true } => ("parallel, one norm", "x = x + A(n(x)) + F(n(x))".into()),
         Wiring::Parallel { shared_norm: false } => ("parallel, two norms", "x = x + A(n(x)) + F(n'(x))".into()),
     };
@@ -110,6 +111,7 @@ pub fn position_name(position: &Position) -> &'static str {
         Position::Alibi(_) => "ALiBi",
         Position::RelativeBias(_) => "relative bias",
         Position::StackBias => "stack's relative bias",
+        Position::Disentangled(_) => "disentangled",
     }
 }
 
@@ -139,6 +141,13 @@ pub fn position(position: &Position) -> String {
         }
         Position::RelativeBias(bias) => format!("own table: {}", relative_bias(bias)),
         Position::StackBias => "the stack's table of relative biases".into(),
+        Position::Disentangled(relative) => {
+            let terms =
+                [(relative.position_key, "content to position"), (relative.position_query, "position to content")];
+            let terms = terms.iter().filter_map(|(term, name)| term.map(|_| *name)).collect::<Vec<_>>().join(", ");
+            let far = relative.max_distance.map_or(String::new(), |far| format!(", logarithmic up to {far}"));
+            format!("disentangled: {} rows of distances{far}; {terms}", 2 * relative.span)
+        }
     }
 }
 
@@ -236,38 +245,43 @@ pub fn embed(stack: &Stack) -> String {
         }
     }
     parts.extend(embed.token_types.map(|types| format!("plus token types [{types}, {}]", embed.width)));
-    parts.extend(embed.norm.as_ref().map(|kind| format!("then {}", norm(kind))));
-    if embed.width != stack.width {
-        parts.push(format!("projected from {} to {}", embed.width, stack.width));
-    }
+    parts.extend(embed.uncounted.map(|id| format!("token {id} not counted")));
+    let norm = embed.norm.as_ref().map(|kind| format!("then {}", norm(kind)));
+    let projection = embed.projection.map(|_| format!("projected from {} to {}", embed.width, stack.width));
+    let before = embed.projection.is_some_and(|projection| projection.before_norm);
+    parts.extend(if before { [projection, norm] } else { [norm, projection] }.into_iter().flatten());
     parts.join(", ")
 }
 
 pub fn head(spec: &ModelSpec) -> String {
     let width = spec.output_stack().width;
     let with = |bias: bool| if bias { ", with bias" } else { "" };
+    let transform = spec.head.transform().map_or(String::new(), |transform| {
+        let norm = transform.norm.map_or(String::new(), |kind| format!("{}, ", norm(&kind)));
+        format!("dense, {}, {norm}then ", activation_name(transform.activation))
+    });
     let own = match &spec.head {
         Head::None => "none: the hidden states are the answer".into(),
         Head::Lm(lm) => {
             let table =
                 if lm.tied { "the token table (tied)".into() } else { format!("a matrix [{}, {width}]", lm.vocab) };
-            let transform = lm.transform.as_ref().map_or(String::new(), |transform| {
-                format!("dense, {}, {}, then ", activation_name(transform.activation), norm(&transform.norm))
-            });
             let scale = if lm.scale == 1.0 { String::new() } else { format!(", logits times {}", lm.scale) };
             let cap = lm.soft_cap.map_or(String::new(), |c| format!(", capped: {c} tanh(l / {c})"));
             format!("language model: {transform}{table}{}{scale}{cap}", with(lm.bias))
         }
-        Head::Sequence { labels, source, bias } => {
+        Head::Sequence { labels, source, bias, .. } => {
             let source = match source {
                 SequenceSource::Pooler => "the pooler's output",
                 SequenceSource::First => "the first token",
                 SequenceSource::Last => "the last token",
+                SequenceSource::Mean => "the mean of all tokens",
             };
-            format!("a row of {labels} labels for each text, from {source}{}", with(*bias))
+            format!("{transform}a row of {labels} labels for each text, from {source}{}", with(*bias))
         }
-        Head::Token { labels, bias } => format!("a row of {labels} labels for each token{}", with(*bias)),
-        Head::Span { bias } => format!("start and end of a span{}", with(*bias)),
+        Head::Token { labels, bias, .. } => {
+            format!("{transform}a row of {labels} labels for each token{}", with(*bias))
+        }
+        Head::Span { bias, .. } => format!("{transform}start and end of a span{}", with(*bias)),
     };
     match spec.pooler {
         Some(pooler) => format!("pooler: {}(dense(first token)); {own}", activation_name(pooler.activation)),

@@ -1,0 +1,48 @@
+//! ALBERT (Lan et al. 2020): BERT with a factorised embedding, whose layers share weights in groups.
+
+use super::{Architecture, bert};
+use crate::common::*;
+use crate::error::Error;
+use crate::names::Tables;
+use crate::reader::Reader;
+use attend_nn::spec::*;
+use serde_json::json;
+
+pub static ALBERT: Architecture =
+    Architecture { name: "albert", model_types: &["albert"], gguf: &[], class: "Albert", spec, names };
+
+fn names(spec: &ModelSpec) -> Tables {
+    const HF: &str = include_str!("../names/albert.hf.txt");
+    let hf: &[&str] = match spec.head {
+        Head::None | Head::Lm(_) => &[HF],
+        Head::Sequence { .. } | Head::Token { .. } => &[HF, bert::CLASSIFIER],
+        Head::Span { .. } => &[HF, bert::SPAN],
+    };
+    Tables { hf, gguf: &[] }
+}
+
+fn spec(c: &Reader) -> Result<ModelSpec, Error> {
+    c.only("inner_group_num", &[json!(1)], "only groups of one layer are")?;
+    let defaults = SizeDefaults { width: Some(4096), layers: Some(12), heads: Some(64), ..SizeDefaults::default() };
+    let s = Sizes::read(c, SizeDefaults { hidden: Some(16384), context: Some(512), ..defaults })?;
+    let groups = c.count_or(&["num_hidden_groups"], 1)?;
+    if groups > s.layers {
+        return Err(c.wrong("num_hidden_groups", format!("{groups} groups of {} layers", s.layers)));
+    }
+    let norm = Norm::Layer { eps: c.epsilon(&["layer_norm_eps"], 1e-12)?, bias: true };
+    let activation = c.activation("hidden_act", Activation::GeluTanh)?;
+    let ffn = Ffn::Mlp { hidden: s.hidden, activation, bias: true };
+    let width = c.count_or(&["embedding_size"], 128)?;
+    let projection = Some(Projection { bias: true, before_norm: false });
+    let types = Some(c.count_or(&["type_vocab_size"], 2)?);
+    let positions = absolute(c, &s)?;
+    let embed = Embed { width, projection, positions, token_types: types, norm: Some(norm), ..embed(&s) };
+    let transform = Some(Transform { bias: true, activation, norm: Some(norm) });
+    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let heads = EncoderHeads::pooled(&["pooler.weight", "albert.pooler.weight"], lm, &["predictions.dense.weight"]);
+    let mut stack = post_norm(&s, embed, norm, Position::None, ffn);
+    for (i, layer) in stack.layers.iter_mut().enumerate() {
+        layer.weights = (i as f64 / (s.layers as f64 / groups as f64)) as usize;
+    }
+    encoder(c, stack, heads, s.context)
+}

@@ -1,0 +1,123 @@
+//! DeBERTa (He et al. 2021) and its second and third versions: BERT with disentangled attention, whose distances are
+//! bucketed by their logarithm since the second.
+
+use super::{Architecture, bert};
+use crate::common::*;
+use crate::error::Error;
+use crate::names::Tables;
+use crate::reader::Reader;
+use attend_nn::spec::*;
+
+pub static DEBERTA: Architecture =
+    Architecture { name: "deberta", model_types: &["deberta"], gguf: &[], class: "Deberta", spec: first, names };
+pub static DEBERTA_V2: Architecture = Architecture {
+    name: "deberta-v2",
+    model_types: &["deberta-v2"],
+    gguf: &[],
+    class: "DebertaV2",
+    spec: second,
+    names,
+};
+
+fn names(spec: &ModelSpec) -> Tables {
+    const HF: &str = include_str!("../names/deberta.hf.txt");
+    const FIRST: &str = include_str!("../names/deberta-first.hf.txt");
+    const POOLER: &str = include_str!("../names/deberta-sequence.hf.txt");
+    let key = spec.output_stack().layers.first().is_none_or(|layer| layer.attention.qkv_bias.key);
+    let hf: &[&str] = match (&spec.head, key) {
+        (Head::None | Head::Lm(_), true) => &[bert::LAYERS, HF],
+        (Head::Sequence { .. }, true) => &[bert::LAYERS, HF, bert::CLASSIFIER, POOLER],
+        (Head::Token { .. }, true) => &[bert::LAYERS, HF, bert::CLASSIFIER],
+        (Head::Span { .. }, true) => &[bert::LAYERS, HF, bert::SPAN],
+        (Head::None | Head::Lm(_), false) => &[bert::LAYERS, HF, FIRST],
+        (Head::Sequence { .. }, false) => &[bert::LAYERS, HF, FIRST, bert::CLASSIFIER, POOLER],
+        (Head::Token { .. }, false) => &[bert::LAYERS, HF, FIRST, bert::CLASSIFIER],
+        (Head::Span { .. }, false) => &[bert::LAYERS, HF, FIRST, bert::SPAN],
+    };
+    Tables { hf, gguf: &[] }
+}
+
+/// The first version has one matrix for query, key and value, and no bias on the key.
+fn first(c: &Reader) -> Result<ModelSpec, Error> {
+    c.only("talking_head", &[false.into()], "the released models do not have it")?;
+    let relative = disentangled(c, [RelativeProjection::Own { bias: false }, RelativeProjection::Own { bias: true }])?;
+    spec(c, relative.map(|relative| Disentangled { max_distance: None, ..relative }), false)
+}
+
+fn second(c: &Reader) -> Result<ModelSpec, Error> {
+    let shared = c.flag("share_att_key", false)?;
+    let projection = if shared { RelativeProjection::Shared } else { RelativeProjection::Own { bias: true } };
+    spec(c, disentangled(c, [projection; 2])?, true)
+}
+
+fn spec(c: &Reader, relative: Option<Disentangled>, key_bias: bool) -> Result<ModelSpec, Error> {
+    let s = Sizes::read(c, SizeDefaults { context: Some(512), ..SizeDefaults::default() })?;
+    let norm = Norm::Layer { eps: c.epsilon(&["layer_norm_eps"], 1e-7)?, bias: true };
+    let activation = c.activation("hidden_act", Activation::Gelu)?;
+    let ffn = Ffn::Mlp { hidden: s.hidden, activation, bias: true };
+    let positions = if c.flag("position_biased_input", true)? { absolute(c, &s)? } else { AbsolutePositions::None };
+    let types = c.whole_opt("type_vocab_size")?.filter(|types| *types > 0);
+    let width = c.count_or(&["embedding_size"], s.width)?;
+    let projection = (width != s.width).then_some(Projection { bias: false, before_norm: true });
+    let embed = Embed { width, projection, positions, token_types: types, norm: Some(norm), ..embed(&s) };
+    let mut stack = post_norm(&s, embed, norm, relative.map_or(Position::None, Position::Disentangled), ffn);
+    let terms = 1 + terms(c)?.len();
+    for layer in &mut stack.layers {
+        layer.attention.qkv_bias.key = key_bias;
+        layer.attention.scale = ((s.head_dim * terms) as f32).powf(-0.5);
+    }
+    if let Some(Disentangled { span, .. }) = relative {
+        let normed = key_bias && c.text("norm_rel_ebd")?.is_some_and(|text| text.to_lowercase().contains("layer_norm"));
+        stack.relative_rows = Some(RelativeRows { rows: 2 * span, norm: normed.then_some(norm) });
+    }
+    stack.conv = conv(c, &s, norm)?;
+    let transform = Some(Transform { bias: true, activation, norm: Some(norm) });
+    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let pooler = dense_head(c.activation("pooler_hidden_act", Activation::Gelu)?);
+    let names = ["cls.predictions.transform.dense.weight", "lm_predictions.lm_head.dense.weight"];
+    encoder(c, stack, EncoderHeads::pooled(&[], lm, &names).dense(pooler), s.context)
+}
+
+/// What scores are made of beside content and content: the configuration lists it, or joins it by bars.
+fn terms<'a>(c: &'a Reader) -> Result<Vec<&'a str>, Error> {
+    let list = c.value("pos_att_type").and_then(|value| value.as_array());
+    let terms: Vec<&str> = match list {
+        Some(list) => list.iter().map(|term| term.as_str().unwrap_or_default()).collect(),
+        None => c.text("pos_att_type")?.map_or(Vec::new(), |text| text.split('|').map(str::trim).collect()),
+    };
+    match terms.iter().find(|term| !["c2p", "p2c"].contains(term)) {
+        Some(term) => Err(c.wrong("pos_att_type", format!("`{term}` is neither c2p nor p2c"))),
+        None => Ok(terms),
+    }
+}
+
+/// The scores of distances, with these projections for the keys and for the queries.
+fn disentangled(c: &Reader, [key, query]: [RelativeProjection; 2]) -> Result<Option<Disentangled>, Error> {
+    if !c.flag("relative_attention", false)? {
+        return Ok(None);
+    }
+    // A number below 1, usually -1, means that there is none.
+    let positive = |key: &str| Ok::<_, Error>(c.number_opt(key)?.filter(|number| *number >= 1.0).map(|x| x as usize));
+    let longest = match positive("max_relative_positions")? {
+        Some(longest) => longest,
+        None => c.count_or(&["max_position_embeddings"], 512)?,
+    };
+    let buckets = positive("position_buckets")?;
+    let terms = terms(c)?;
+    Ok(Some(Disentangled {
+        span: buckets.unwrap_or(longest),
+        max_distance: buckets.map(|_| longest),
+        position_key: terms.contains(&"c2p").then_some(key),
+        position_query: terms.contains(&"p2c").then_some(query),
+    }))
+}
+
+/// The convolution of the largest models.
+fn conv(c: &Reader, s: &Sizes, norm: Norm) -> Result<Option<Conv>, Error> {
+    let Some(kernel) = c.whole_opt("conv_kernel_size")?.filter(|kernel| *kernel > 0) else { return Ok(None) };
+    let groups = c.count_or(&["conv_groups"], 1)?;
+    if kernel % 2 == 0 || s.width % groups != 0 {
+        return Err(c.wrong("conv_kernel_size", format!("{kernel} with {groups} groups does not fit {}", s.width)));
+    }
+    Ok(Some(Conv { kernel, groups, activation: c.activation("conv_act", Activation::Tanh)?, norm }))
+}

@@ -76,7 +76,11 @@ fn check(name: &str, spec: &ModelSpec) {
             loss(&moved.model(spec), &data, &mut Nobody).0
         };
         let expected = (moved(1.0) - moved(-1.0)) / (2.0 * f64::from(step)) / f64::from(norm);
-        let gradient = &grads.values()[weight];
+        // A router's correction acts on its choices alone, and has no slot.
+        let gradient = match weight.ends_with("correction") {
+            true => &vec![0.0; values.len()],
+            false => &grads.values()[weight],
+        };
         let found: f64 = gradient.iter().zip(&direction).map(|(g, d)| f64::from(g * d)).sum::<f64>() / f64::from(norm);
         let size = gradient.iter().map(|g| f64::from(g * g)).sum::<f64>().sqrt();
         let error = (found - expected).abs();

@@ -8,6 +8,8 @@ use attend_nn::spec::{Head, ModelSpec, SequenceSource};
 
 mod bert;
 mod bloom;
+mod deepseek_v2;
+mod deepseek_v3;
 mod falcon;
 mod gemma;
 mod gemma2;
@@ -15,12 +17,16 @@ mod gemma3;
 mod gpt2;
 mod gpt_neo;
 mod gpt_neox;
+mod gpt_oss;
 mod llama;
 mod mistral;
+mod mixtral;
 mod mpt;
 mod phi3;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
+mod qwen3_moe;
 mod smollm3;
 mod t5;
 
@@ -48,6 +54,8 @@ pub fn architectures() -> &'static [&'static Architecture] {
 static ALL: &[&Architecture] = &[
     &bert::BERT,
     &bloom::BLOOM,
+    &deepseek_v2::DEEPSEEK_V2,
+    &deepseek_v3::DEEPSEEK_V3,
     &falcon::FALCON,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
@@ -55,13 +63,17 @@ static ALL: &[&Architecture] = &[
     &gpt2::GPT2,
     &gpt_neo::GPT_NEO,
     &gpt_neox::GPT_NEOX,
+    &gpt_oss::GPT_OSS,
     &llama::LLAMA,
     &mistral::MISTRAL,
+    &mixtral::MIXTRAL,
     &mpt::MPT,
     &t5::MT5,
     &phi3::PHI3,
     &qwen2::QWEN2,
+    &qwen2_moe::QWEN2_MOE,
     &qwen3::QWEN3,
+    &qwen3_moe::QWEN3_MOE,
     &smollm3::SMOLLM3,
     &t5::T5,
 ];

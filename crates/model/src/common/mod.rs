@@ -3,13 +3,17 @@
 mod activation;
 pub use activation::activation_named;
 
+mod experts;
 mod head;
+mod latent;
 mod rope;
 mod sizes;
 mod windows;
 
 pub use activation::feed_forward;
+pub use experts::{ExpertDefaults, expert_groups, experts, has_experts, sparse_layers};
 pub use head::{HeadKind, head_kind, labels, lm, sequence, translation, unsupported_head};
+pub use latent::latent_attention;
 pub use rope::{RopeDefaults, rope, rope_for};
 pub use sizes::{SizeDefaults, Sizes, attention, decoder, embed, encoder_alone, pre_norm, stack};
 pub use windows::{causal, local_layers, period, sliding, sliding_layers};

@@ -1,6 +1,8 @@
 //! Tiny models with random weights, for the tests of the walk.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod experts;
+
 use attend_kernels::Matrix;
 use attend_nn::spec::*;
 use attend_nn::{Model, WeightSource};
@@ -89,6 +91,7 @@ pub fn attention(heads: usize, kv_heads: usize) -> Attention {
         clip_qkv: None,
         soft_cap: None,
         sinks: false,
+        latent: None,
     }
 }
 
@@ -183,6 +186,7 @@ pub fn decoders() -> Vec<(&'static str, ModelSpec)> {
         specs.push((name, one(with(&change))));
     }
     specs.extend(embeddings(one(plain(Wiring::PreNorm, LAYER))));
+    specs.extend(experts::mixtures());
     specs.push(("shared weights", {
         let mut spec = one(plain(Wiring::PreNorm, LAYER));
         stack_mut(&mut spec).layers.iter_mut().for_each(|layer| layer.weights = 0);

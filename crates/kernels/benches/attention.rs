@@ -45,6 +45,7 @@ fn run(case: &Case, dtype: DType) {
     let mut best = f64::INFINITY;
     for _ in 0..7 {
         let kv = KvBlocks {
+            values_in_keys: false,
             key_type: dtype,
             value_type: dtype,
             layout: KvLayout::TokenMajor,

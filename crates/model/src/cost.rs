@@ -1,12 +1,28 @@
 //! What a description costs, read off without any weights.
 
 use attend_kernels::DType;
-use attend_nn::spec::{Attention, Body, Mask, ModelSpec, Stack};
+use attend_nn::spec::{Attention, Body, Ffn, Layer, Mask, ModelSpec, Stack};
 
 /// Parameters of a description. Wide enough for whatever a hostile configuration claims.
 pub fn parameters(spec: &ModelSpec) -> u128 {
     let size = |shape: &[usize]| shape.iter().fold(1u128, |product, dim| product.saturating_mul(*dim as u128));
     spec.tensors().iter().fold(0, |sum: u128, tensor| sum.saturating_add(size(&tensor.shape)))
+}
+
+/// Parameters that take part in computing a token: of a mixture's experts only those that are chosen.
+pub fn active_parameters(spec: &ModelSpec) -> u128 {
+    let idle = |stack: &Stack| -> u128 {
+        let of_layer = |layer: &Layer| match &layer.ffn {
+            Ffn::Mlp { .. } | Ffn::Gated { .. } => 0,
+            Ffn::Moe(moe) => {
+                let biases = if moe.bias { 2 * moe.hidden + stack.width } else { 0 };
+                let expert = 3 * stack.width as u128 * moe.hidden as u128 + biases as u128;
+                expert.saturating_mul(moe.experts.saturating_sub(moe.chosen) as u128)
+            }
+        };
+        stack.layers.iter().map(of_layer).fold(0, u128::saturating_add)
+    };
+    parameters(spec).saturating_sub(spec.stacks().iter().map(|(_, _, stack)| idle(stack)).sum())
 }
 
 /// Bytes that one more token takes in the KV cache of the decoder (or only) stack, while every window still fills;
@@ -50,5 +66,10 @@ pub fn cross_bytes_per_token(spec: &ModelSpec, key: DType, value: DType) -> u64 
 fn bytes(attention: &Attention, key: DType, value: DType) -> u64 {
     let of = |dtype: DType, width: usize| (width.div_ceil(dtype.block_len()) * dtype.block_bytes()) as u64;
     let heads = attention.kv_heads as u64;
-    heads * (of(key, attention.key_dim) + of(value, attention.value_dim))
+    let value = match attention.latent {
+        None => of(value, attention.value_dim),
+        // The latent is held once, as the start of the key.
+        Some(_) => 0,
+    };
+    heads * (of(key, attention.key_dim) + value)
 }

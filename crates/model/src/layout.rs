@@ -2,10 +2,11 @@
 
 use crate::error::Error;
 use crate::names::Verb;
-use attend_nn::spec::{Attention, Body, Layer, ModelSpec, Stack};
+use attend_nn::spec::{Attention, Body, Ffn, Layer, ModelSpec, Stack};
 
 /// The place of our tensor in theirs. Row `r` of ours is row [`Layout::their_row`]`(r)` of theirs (its column where
-/// the matrix is stored transposed); vectors count as matrices of one column.
+/// the matrix is stored transposed); vectors count as matrices of one column, a stack as its matrices one below the
+/// other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// The shape that the tensor in the file must have.
@@ -20,6 +21,12 @@ pub struct Layout {
     start: usize,
     /// Rows of a head whose rotary pairs the file keeps side by side; 0: as they are.
     paired: usize,
+    /// Which of how many in a stack ours is.
+    entry: (usize, usize),
+    /// Rows of theirs before the first of ours, beside those of the stack's other entries.
+    before: usize,
+    /// Columns of theirs.
+    width: usize,
 }
 
 impl Layout {
@@ -34,12 +41,16 @@ impl Layout {
             period: rows,
             start: 0,
             paired: 0,
+            entry: (0, 1),
+            before: 0,
+            width: shape.get(1).copied().unwrap_or(1),
         }
     }
 
     /// The layout that `verbs` give to our tensor `name` of `shape`.
     pub fn new(name: &str, shape: &[usize], verbs: &[Verb], spec: &ModelSpec) -> Result<Layout, Error> {
         let mut layout = Layout::plain(shape);
+        let mut stacked = false;
         let wrong = |verb: Verb| Error::Table(format!("{verb:?} has no meaning for `{name}`"));
         for &verb in verbs {
             match verb {
@@ -60,21 +71,81 @@ impl Layout {
                     let part = part(name, ["query", "value", "key"]).ok_or_else(|| wrong(verb))?;
                     layout.fuse(&[query, value, key], part);
                 }
-                Verb::GateUpBlocks => {
+                Verb::GateUpBlocks | Verb::GateUpAlternate => {
                     let hidden = shape.first().copied().unwrap_or(0);
-                    layout.fuse(&[hidden, hidden], part(name, ["gate", "up", ""]).ok_or_else(|| wrong(verb))?);
+                    let run = if verb == Verb::GateUpBlocks { hidden } else { 1 };
+                    layout.fuse(&[run, run], part(name, ["gate", "up", ""]).ok_or_else(|| wrong(verb))?);
                 }
                 Verb::UpGateBlocks => {
                     let hidden = shape.first().copied().unwrap_or(0);
                     layout.fuse(&[hidden, hidden], part(name, ["up", "gate", ""]).ok_or_else(|| wrong(verb))?);
                 }
+                Verb::Stacked => {
+                    stacked = true;
+                    layout.entry = entry(name, spec).ok_or_else(|| wrong(verb))?;
+                }
+                Verb::KvHeads => layout.heads(name, attention_of(name, spec)).ok_or_else(|| wrong(verb))?,
+                Verb::Flat => layout.their_shape = vec![layout.width],
                 Verb::Pairs => layout.paired = attention_of(name, spec).ok_or_else(|| wrong(verb))?.key_dim,
             }
         }
         if layout.transposed {
             layout.their_shape.reverse();
+            layout.width = layout.their_shape.last().copied().unwrap_or(1);
+        }
+        if stacked {
+            layout.their_shape.insert(0, layout.entry.1);
         }
         Ok(layout)
+    }
+
+    /// The same place in a file that has the matrix as `[out, in]` after all.
+    pub fn upright(&self) -> Layout {
+        let mut layout = Layout { transposed: false, ..self.clone() };
+        if let [.., rows, cols] = layout.their_shape.as_mut_slice() {
+            std::mem::swap(rows, cols);
+            layout.width = *cols;
+        }
+        layout
+    }
+
+    /// Our matrix leads from the latent to a head's key (`[latent, key]`, so its transpose is what the file has) or from
+    /// the latent to its value.
+    fn heads(&mut self, name: &str, attention: Option<&Attention>) -> Option<()> {
+        let latent = attention?.latent.as_ref()?;
+        let head = latent.key_dim + latent.value_dim;
+        let (index, count) = (second_number(name)?, attention?.heads);
+        let value = name.contains(".value_up.");
+        self.transposed = !value;
+        self.before = index * head + if value { latent.key_dim } else { 0 };
+        // A transposed shape is turned about afterwards.
+        self.their_shape = if value { vec![count * head, latent.rank] } else { vec![latent.rank, count * head] };
+        self.width = latent.rank;
+        Some(())
+    }
+
+    /// Rows of theirs, and how many columns each has.
+    pub fn their_size(&self) -> (usize, usize) {
+        let total: usize = self.their_shape.iter().product();
+        (total.checked_div(self.width).unwrap_or(0), self.width)
+    }
+
+    /// Rows of theirs before the first of ours.
+    pub fn offset(&self) -> usize {
+        self.before + self.entry.0 * self.entry_rows()
+    }
+
+    /// Rows of theirs in each entry of a stack; all where it is none.
+    pub fn entry_rows(&self) -> usize {
+        self.their_size().0 / self.entry.1.max(1)
+    }
+
+    /// Where column `col` of our row `row` is in theirs: its row and its column there.
+    pub fn their_place(&self, row: usize, col: usize) -> (usize, usize) {
+        match self.transposed {
+            true => (self.offset() + col, self.their_row(row)),
+            false => (self.offset() + self.their_row(row), col),
+        }
     }
 
     /// Our rows are part `index` of a tensor whose rows repeat the given parts.
@@ -89,7 +160,7 @@ impl Layout {
         }
     }
 
-    /// Where row `row` of ours is in theirs.
+    /// Where row `row` of ours is in theirs, after the first [`Layout::offset`].
     pub fn their_row(&self, row: usize) -> usize {
         let row = match self.paired {
             0 | 1 => row,
@@ -103,7 +174,8 @@ impl Layout {
 
     /// Whether our rows are all of theirs, in their order.
     pub fn is_whole(&self) -> bool {
-        self.run == self.period && self.start == 0 && self.paired < 2 && !self.transposed
+        let all = self.entry.1 == 1 && self.before == 0;
+        all && self.run == self.period && self.start == 0 && self.paired < 2 && !self.transposed
     }
 
     /// Copies our values to their place in `theirs`, the whole tensor of the file.
@@ -112,13 +184,12 @@ impl Layout {
     /// they are.
     pub fn write_back(&self, ours: &[f32], rows: usize, theirs: &mut [f32], difference: bool) {
         let cols = ours.len().checked_div(rows).unwrap_or(0);
-        let width = self.their_shape.get(1).copied().unwrap_or(1);
+        let width = if self.transposed { self.width } else { cols };
         let added = if difference { f32::from(self.added) } else { 0.0 };
         for (row, values) in ours.chunks_exact(cols.max(1)).enumerate() {
-            let theirs_at = self.their_row(row);
             for (col, value) in values.iter().enumerate() {
-                let at = if self.transposed { col * width + theirs_at } else { theirs_at * cols + col };
-                if let Some(place) = theirs.get_mut(at) {
+                let (their_row, their_col) = self.their_place(row, col);
+                if let Some(place) = theirs.get_mut(their_row * width + their_col) {
                     *place = value - added;
                 }
             }
@@ -141,6 +212,12 @@ fn part(name: &str, parts: [&str; 3]) -> Option<usize> {
 
 /// The attention whose weight `name` is.
 fn attention_of<'a>(name: &str, spec: &'a ModelSpec) -> Option<&'a Attention> {
+    let (layer, rest) = layer_of(name, spec)?;
+    if rest.starts_with("cross.") { layer.cross.as_ref() } else { Some(&layer.attention) }
+}
+
+/// The layer whose weight `name` is, and the name within it.
+fn layer_of<'a, 'n>(name: &'n str, spec: &'a ModelSpec) -> Option<(&'a Layer, &'n str)> {
     let (stack, name): (&Stack, &str) = match &spec.body {
         Body::Encoder(stack) | Body::Decoder(stack) => (stack, name),
         Body::EncoderDecoder { encoder, decoder } => match name.strip_prefix("encoder.") {
@@ -151,8 +228,22 @@ fn attention_of<'a>(name: &str, spec: &'a ModelSpec) -> Option<&'a Attention> {
     let (index, rest) = name.strip_prefix("layers.")?.split_once('.')?;
     let index: usize = index.parse().ok()?;
     let layer = stack.layers.get(index).filter(|l| l.weights == index);
-    let layer: &Layer = layer.or_else(|| stack.layers.iter().find(|layer| layer.weights == index))?;
-    if rest.starts_with("cross.") { layer.cross.as_ref() } else { Some(&layer.attention) }
+    Some((layer.or_else(|| stack.layers.iter().find(|layer| layer.weights == index))?, rest))
+}
+
+/// Which expert or head `name` is of, and how many there are.
+fn entry(name: &str, spec: &ModelSpec) -> Option<(usize, usize)> {
+    let (layer, rest) = layer_of(name, spec)?;
+    let count = match &layer.ffn {
+        Ffn::Moe(moe) if rest.starts_with("ffn.") => moe.experts,
+        Ffn::Moe(_) | Ffn::Mlp { .. } | Ffn::Gated { .. } => attention_of(name, spec)?.heads,
+    };
+    Some((second_number(name)?, count))
+}
+
+/// The expert or head in a name.
+fn second_number(name: &str) -> Option<usize> {
+    name.split('.').filter_map(|part| part.parse().ok()).nth(1)
 }
 
 #[cfg(test)]
@@ -178,7 +269,7 @@ mod tests {
         let plain = Layout::plain(&[rows, cols]);
         let paired = Layout { paired: 6, ..plain.clone() };
         let added = Layout { added: 1, ..plain.clone() };
-        let transposed = Layout { transposed: true, their_shape: vec![cols, rows], ..plain.clone() };
+        let transposed = Layout { transposed: true, their_shape: vec![cols, rows], width: rows, ..plain.clone() };
         for layout in [plain, paired, added, transposed] {
             let theirs: Vec<f32> = (0..rows * cols).map(|x| x as f32).collect();
             let ours = read(&layout, &theirs, rows, cols);

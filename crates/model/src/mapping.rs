@@ -2,10 +2,11 @@
 
 use crate::error::{Error, Misshaped, WeightsError};
 use crate::layout::Layout;
-use crate::names::{Leftover, Table};
+use crate::names::{Leftover, Origin, Table};
 use attend_format::Checkpoint;
 use attend_kernels::DType;
 use attend_nn::spec::{Body, Head, ModelSpec};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
@@ -48,6 +49,17 @@ pub(crate) enum Storage {
     SplitMxfp4,
 }
 
+impl Storage {
+    /// A layout as it is in this storage: 4-bit floats lie along the inputs, so that a matrix of them is never
+    /// transposed.
+    fn laid_out(self, layout: &Layout) -> Cow<'_, Layout> {
+        match self {
+            Storage::SplitMxfp4 if layout.transposed => Cow::Owned(layout.upright()),
+            Storage::Plain | Storage::ScaledBlocks | Storage::SplitMxfp4 => Cow::Borrowed(layout),
+        }
+    }
+}
+
 /// A tensor of the file that should equal one that is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TiedCopy {
@@ -71,11 +83,21 @@ pub(crate) fn map(spec: &ModelSpec, table: &Table, checkpoint: &Checkpoint) -> R
     let mut used: HashSet<String> = HashSet::new();
     let mut others: Vec<TiedCopy> = Vec::new();
     for required in spec.tensors() {
-        let origin = table.origin(&required.name).ok_or_else(|| unlisted(&required.name))?;
+        let mut origin = table.origin(&required.name).ok_or_else(|| unlisted(&required.name))?;
+        let there = |origin: &Origin| -> Vec<Found> {
+            origin.theirs.iter().filter_map(|name| find(checkpoint, name)).collect()
+        };
+        let mut present = there(&origin);
+        if let (true, Some(other)) = (present.is_empty(), table.other_origin(&required.name)) {
+            let found = there(&other);
+            if !found.is_empty() {
+                (origin, present) = (other, found);
+            }
+        }
         let layout = Layout::new(&required.name, &required.shape, &origin.verbs, spec)?;
-        let mut present: Vec<Found> = origin.theirs.iter().filter_map(|name| find(checkpoint, name)).collect();
         // Of several names the first that fits; one that does not fit only to be reported.
-        let best = present.iter().position(|found| found.shape == layout.their_shape).unwrap_or(0);
+        let best =
+            present.iter().position(|found| found.shape == found.storage.laid_out(&layout).their_shape).unwrap_or(0);
         if present.is_empty() {
             if let Some(name) = origin.theirs.iter().find(|name| checkpoint.unreadable().contains_key(*name)) {
                 checkpoint.require(name)?;
@@ -84,6 +106,7 @@ pub(crate) fn map(spec: &ModelSpec, table: &Table, checkpoint: &Checkpoint) -> R
             continue;
         }
         let found = present.swap_remove(best);
+        let layout = found.storage.laid_out(&layout).into_owned();
         let equal = present.into_iter().filter(|other| other.shape == found.shape);
         others.extend(equal.map(|other| TiedCopy { theirs: other.name, used: found.name.clone() }));
         if found.shape != layout.their_shape {
@@ -116,9 +139,15 @@ pub(crate) fn map(spec: &ModelSpec, table: &Table, checkpoint: &Checkpoint) -> R
 /// The scales of a tensor, if there are not as many as it has blocks of 128 x 128.
 fn misshaped_scales(checkpoint: &Checkpoint, found: &Found) -> Option<Misshaped> {
     let info = checkpoint.tensor(found.companions.first()?)?;
-    let expected: Vec<usize> = found.shape.iter().map(|dim| dim.div_ceil(128)).collect();
+    let expected = scale_shape(&found.shape);
     let (tensor, file) = (info.name.clone(), info.file.to_path_buf());
     (info.shape != expected).then(|| Misshaped { tensor, file, expected, found: info.shape.clone() })
+}
+
+/// The shape of the scales of a tensor in blocks of 128 x 128; dimensions in front of the last two are a stack.
+pub(crate) fn scale_shape(shape: &[usize]) -> Vec<usize> {
+    let stack = shape.len().saturating_sub(2);
+    shape.iter().enumerate().map(|(index, dim)| if index < stack { *dim } else { dim.div_ceil(128) }).collect()
 }
 
 /// Where every tensor of `spec` goes in a new file with the names of `table`.
@@ -178,14 +207,14 @@ fn find(checkpoint: &Checkpoint, name: &str) -> Option<Found> {
     }
     let (blocks, scales) = (format!("{name}_blocks"), format!("{name}_scales"));
     let (info, scale) = (checkpoint.tensor(&blocks)?, checkpoint.tensor(&scales)?);
-    let [rows, groups, 16] = info.shape[..] else { return None };
-    let packed = info.dtype == DType::U8 && scale.dtype == DType::U8 && scale.shape == [rows, groups];
+    let (16, [rest @ .., groups]) = info.shape.split_last().map(|(last, rest)| (*last, rest))? else { return None };
+    let packed = info.dtype == DType::U8 && scale.dtype == DType::U8 && scale.shape == [rest, &[*groups]].concat();
     packed.then(|| Found {
         name: blocks,
         companions: vec![scales],
         file: info.file.to_path_buf(),
         dtype: DType::MXFP4,
-        shape: vec![rows, groups.saturating_mul(32)],
+        shape: [rest, &[groups.saturating_mul(32)]].concat(),
         storage: Storage::SplitMxfp4,
     })
 }
@@ -221,7 +250,7 @@ fn leftovers(
         if used.contains(name) {
             continue;
         }
-        match table.leftover(name) {
+        match table.leftover(name, spec.output_stack().layers.len()) {
             Leftover::Buffer => {}
             Leftover::Unused => aside.push(name.as_str()),
             Leftover::Unknown if idle.contains(name) => aside.push(name.as_str()),

@@ -1,7 +1,7 @@
 //! Name tables: which tensor of a file each of our weights comes from, and how it lies there.
 //!
-//! A table is a text file of lines `ours = theirs | verb | verb`. `{i}` stands for the layer, a final `*` for `weight`
-//! or `bias`. `theirs` may list several names with ` or ` between: the first that the file has is the one, the others
+//! A table is a text file of lines `ours = theirs | verb | verb`. `{i}` stands for the layer, `{j}` for the expert or head
+//! in it, a final `*` for `weight` or `bias`. `theirs` may list several names with ` or ` between: the first that the file has is the one, the others
 //! may be there too, as copies. The verbs, a closed list, say how our tensor lies in theirs:
 //!
 //! | verb | meaning |
@@ -12,12 +12,19 @@
 //! | `qvk quarters` | rows are, for each quarter of the heads, its queries, its values, its keys |
 //! | `gate_up blocks` | rows are the gate, then up |
 //! | `up_gate blocks` | rows are up, then the gate |
+//! | `gate_up alternate` | rows are a row of the gate, a row of up, and so on |
+//! | `stacked` | ours is one of a stack: the file's tensor has a dimension more, in front, for `{j}` |
+//! | `kv heads` | rows are, for each head, what leads from the latent to its key, then to its value |
+//! | `flat` | a matrix of one row is stored as a vector |
 //! | `pairs` | in each head the rows of a rotary pair are neighbours; ours are half a head apart |
 //! | `add_one` | the file holds what is added to one |
 //! | `subtract_one` | the file holds one more |
 //!
+//! A line with `else` before it says where our tensor is, and how it lies, in a file that has none of the names before.
+//!
 //! Directives: `prefix A = B` (a name that starts with A may start with B instead), `suffix A = B` (the same for ends),
 //! `drop NAME` (a buffer that is recomputed), `unused NAME` (weights of a part that is not built; said aloud),
+//! `beyond P` (of names that start with P, those of layers after the last are unused),
 //! `single P` (a model with one stack has the names that begin with P here). `**` at the end of a dropped name stands
 //! for anything. `root P` says what `{root}` stands for in every name of the tables read with it. Every verb can be undone, so that the same table leads back to the file.
 
@@ -40,6 +47,10 @@ pub enum Verb {
     QvkQuarters,
     GateUpBlocks,
     UpGateBlocks,
+    GateUpAlternate,
+    Stacked,
+    KvHeads,
+    Flat,
     Pairs,
     AddOne,
     SubtractOne,
@@ -54,6 +65,10 @@ impl Verb {
             "qvk quarters" => Verb::QvkQuarters,
             "gate_up blocks" => Verb::GateUpBlocks,
             "up_gate blocks" => Verb::UpGateBlocks,
+            "gate_up alternate" => Verb::GateUpAlternate,
+            "stacked" => Verb::Stacked,
+            "kv heads" => Verb::KvHeads,
+            "flat" => Verb::Flat,
             "pairs" => Verb::Pairs,
             "add_one" => Verb::AddOne,
             "subtract_one" => Verb::SubtractOne,
@@ -73,10 +88,13 @@ pub struct Origin {
 #[derive(Debug, Default)]
 pub struct Table {
     lines: HashMap<String, Line>,
+    /// The lines after `else`.
+    others: HashMap<String, Line>,
     prefixes: Vec<(String, String)>,
     suffixes: Vec<(String, String)>,
     dropped: Vec<String>,
     unused: Vec<String>,
+    beyond: Vec<String>,
     single: String,
     root: String,
 }
@@ -85,6 +103,18 @@ pub struct Table {
 struct Line {
     theirs: Vec<String>,
     verbs: Vec<Verb>,
+}
+
+impl Line {
+    /// `= theirs | verb | verb`
+    fn parse(rest: &str) -> Option<Line> {
+        let mut parts = rest.strip_prefix("= ")?.split('|').map(str::trim);
+        let theirs: Vec<String> = parts.next()?.split(" or ").map(|name| name.trim().to_string()).collect();
+        if theirs.iter().any(|name| name.is_empty() || name.contains(' ')) {
+            return None;
+        }
+        Some(Line { theirs, verbs: parts.map(Verb::parse).collect::<Option<Vec<Verb>>>()? })
+    }
 }
 
 impl Table {
@@ -119,15 +149,16 @@ impl Table {
             "drop" => self.dropped.push(rest.to_string()),
             "unused" => self.unused.push(rest.to_string()),
             "root" => self.root = rest.to_string(),
+            "beyond" => self.beyond.push(rest.to_string()),
             "single" => self.single = rest.to_string(),
+            "else" => {
+                let (ours, rest) = rest.split_once(' ')?;
+                self.others.insert(ours.to_string(), Line::parse(rest)?);
+            }
             ours => {
-                let mut parts = rest.strip_prefix("= ")?.split('|').map(str::trim);
-                let theirs: Vec<String> = parts.next()?.split(" or ").map(|name| name.trim().to_string()).collect();
-                if theirs.iter().any(|name| name.is_empty() || name.contains(' ')) {
-                    return None;
-                }
-                let verbs = parts.map(Verb::parse).collect::<Option<Vec<Verb>>>()?;
-                self.lines.insert(ours.to_string(), Line { theirs, verbs });
+                self.lines.insert(ours.to_string(), Line::parse(rest)?);
+                // A later line replaces all of an earlier one.
+                self.others.remove(ours);
             }
         }
         Some(())
@@ -135,20 +166,30 @@ impl Table {
 
     /// The names in a file that our tensor `ours` may have, or `None` where the table does not know it.
     pub fn origin(&self, ours: &str) -> Option<Origin> {
-        self.lookup(ours).or_else(|| self.lookup(&format!("{}{ours}", self.single)).filter(|_| !self.single.is_empty()))
+        let single = || format!("{}{ours}", self.single);
+        let found = self.lookup(&self.lines, ours);
+        found.or_else(|| self.lookup(&self.lines, &single()).filter(|_| !self.single.is_empty()))
     }
 
-    fn lookup(&self, ours: &str) -> Option<Origin> {
-        let (pattern, layer) = generalise(ours);
-        let (line, kind) = match self.lines.get(&pattern) {
+    /// The names to look for where the file has none of those that [`Table::origin`] gives.
+    pub fn other_origin(&self, ours: &str) -> Option<Origin> {
+        self.lookup(&self.others, ours)
+    }
+
+    fn lookup(&self, lines: &HashMap<String, Line>, ours: &str) -> Option<Origin> {
+        let (pattern, numbers) = generalise(ours);
+        let (line, kind) = match lines.get(&pattern) {
             Some(line) => (line, ""),
             None => {
                 let (stem, kind) = pattern.rsplit_once('.').filter(|(_, kind)| matches!(*kind, "weight" | "bias"))?;
-                (self.lines.get(&format!("{stem}.*"))?, kind)
+                (lines.get(&format!("{stem}.*"))?, kind)
             }
         };
         let fill = |name: &String| {
-            let name = layer.map_or_else(|| name.clone(), |layer| name.replace("{i}", layer));
+            let mut name = name.clone();
+            for (number, mark) in numbers.iter().zip(MARKS) {
+                name = name.replace(mark, number);
+            }
             name.strip_suffix('*').map_or_else(|| name.clone(), |stem| format!("{stem}{kind}"))
         };
         let theirs = line.theirs.iter().map(fill).flat_map(|name| self.spellings(name)).collect();
@@ -169,15 +210,17 @@ impl Table {
         all
     }
 
-    /// What the table says of a tensor in the file that none of ours comes from.
-    pub fn leftover(&self, theirs: &str) -> Leftover {
-        let (pattern, _) = generalise(theirs);
-        let listed = |names: &[String]| {
-            names.iter().any(|name| self.spellings(name.clone()).iter().any(|spelling| matches(spelling, &pattern)))
+    /// What the table says of a tensor in the file that none of ours comes from, in a model of so many layers.
+    pub fn leftover(&self, theirs: &str, layers: usize) -> Leftover {
+        let (pattern, numbers) = generalise_layer(theirs);
+        let any = |names: &[String], test: &dyn Fn(&str) -> bool| {
+            names.iter().any(|name| self.spellings(name.clone()).iter().any(|spelling| test(spelling)))
         };
+        let listed = |names: &[String]| any(names, &|spelling| matches(spelling, &pattern));
+        let after = || numbers.first().and_then(|layer| layer.parse().ok()).is_some_and(|layer: usize| layer >= layers);
         if listed(&self.dropped) {
             Leftover::Buffer
-        } else if listed(&self.unused) {
+        } else if listed(&self.unused) || any(&self.beyond, &|start| pattern.starts_with(start)) && after() {
             Leftover::Unused
         } else {
             Leftover::Unknown
@@ -195,20 +238,32 @@ pub enum Leftover {
     Unknown,
 }
 
+/// What stands for a name's first and second number.
+const MARKS: [&str; 2] = ["{i}", "{j}"];
+
+/// The name with its first two whole-number parts written `{i}` and `{j}`, and those parts.
+fn generalise(name: &str) -> (String, Vec<&str>) {
+    generalise_up_to(name, MARKS.len())
+}
+
 /// The name with its first whole-number part written `{i}`, and that part.
-fn generalise(name: &str) -> (String, Option<&str>) {
-    let mut layer = None;
+fn generalise_layer(name: &str) -> (String, Vec<&str>) {
+    generalise_up_to(name, 1)
+}
+
+fn generalise_up_to(name: &str, count: usize) -> (String, Vec<&str>) {
+    let mut numbers = Vec::new();
     let parts: Vec<&str> = name
         .split('.')
-        .map(|part| match layer {
-            None if !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) => {
-                layer = Some(part);
-                "{i}"
+        .map(|part| match MARKS.get(numbers.len()).filter(|_| numbers.len() < count) {
+            Some(mark) if !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) => {
+                numbers.push(part);
+                mark
             }
             _ => part,
         })
         .collect();
-    (parts.join("."), layer)
+    (parts.join("."), numbers)
 }
 
 /// Whether `name` (generalised) is what `pattern` means.
@@ -216,7 +271,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     if let Some(start) = pattern.strip_suffix("**") {
         return name.starts_with(start);
     }
-    if pattern == name || generalise(pattern).0 == name {
+    if pattern == name || generalise_layer(pattern).0 == name {
         return true;
     }
     let Some(stem) = pattern.strip_suffix('*') else { return false };

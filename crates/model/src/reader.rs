@@ -221,6 +221,15 @@ impl<'a> Reader<'a> {
         1
     }
 
+    /// Refuses `field` where it asks for more weights than the files could hold at a bit each.
+    pub fn holds(&self, field: &str, weights: u128) -> Result<(), Error> {
+        let held = self.checkpoint.total_bytes();
+        if weights > u128::from(held).saturating_mul(8) {
+            return Err(self.wrong(field, format!("asks for {weights} weights, and the files hold {held} bytes")));
+        }
+        Ok(())
+    }
+
     pub fn has_tensor(&self, name: &str) -> bool {
         self.checkpoint.tensor(name).is_some()
     }

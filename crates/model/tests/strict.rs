@@ -125,6 +125,7 @@ fn activations_are_told_apart_and_unknown_ones_refused() {
     let named = |name: &str| Tiny::golden("bert-base").with("hidden_act", json!(name));
     let activation = |name: &str| match named(name).describe().unwrap().spec.output_stack().layers[0].ffn {
         Ffn::Mlp { activation, .. } | Ffn::Gated { activation, .. } => activation,
+        Ffn::Moe(_) => panic!("no experts here"),
     };
     assert_eq!(activation("gelu"), Activation::Gelu);
     assert_eq!(activation("gelu_new"), Activation::GeluTanh);

@@ -1,13 +1,14 @@
 //! A model put together from its description and a source of weights.
 
-use crate::attention::{AttentionLayer, RelativeLayer};
+use crate::attention::{AttentionLayer, LatentParts, RelativeLayer, Values};
 use crate::conv::ConvLayer;
 use crate::embed::EmbedLayer;
-use crate::ffn::FfnLayer;
+use crate::ffn::{FeedForward, FfnLayer};
 use crate::head::{HeadLayer, PoolerLayer};
 use crate::layer::{BranchNorms, LayerParts};
 use crate::linear::Linear;
 use crate::model::Model;
+use crate::moe::{Expert, MoeLayer, SharedLayer};
 use crate::norm::NormLayer;
 use crate::position::{PositionSet, RelativeEmbedding, RelativeTable, unpack};
 use crate::spec::*;
@@ -253,19 +254,66 @@ impl<S: WeightSource> Builder<'_, S> {
         let (query, key) = (spec.heads * spec.key_dim, spec.kv_heads * spec.key_dim);
         let (value, out) = (spec.kv_heads * spec.value_dim, spec.heads * spec.value_dim);
         let bias = spec.qkv_bias;
-        let sinks_name = format!("{name}.sinks");
+        if let Some(latent) = spec.latent {
+            return self.latent_attention(name, spec, latent, width);
+        }
         Ok(AttentionLayer {
             query: self.linear(&format!("{name}.query"), query, width, bias.query)?,
             key: self.linear(&format!("{name}.key"), key, width, bias.key)?,
-            value: self.linear(&format!("{name}.value"), value, width, bias.value)?,
+            value: Values::Projected(self.linear(&format!("{name}.value"), value, width, bias.value)?),
             out: self.linear(&format!("{name}.out"), width, out, spec.out_bias)?,
             query_norm: self.qk_norm(&format!("{name}.query_norm"), spec, spec.heads)?,
             key_norm: self.qk_norm(&format!("{name}.key_norm"), spec, spec.kv_heads)?,
-            sinks: match spec.sinks {
-                true => Some((sinks_name.clone(), self.vector(&sinks_name, &[spec.heads])?)),
-                false => None,
-            },
             relative: self.relative(name, spec, width)?,
+            sinks: self.sinks(name, spec)?,
+            positions: Default::default(),
+            spec: spec.clone(),
+        })
+    }
+
+    fn sinks(&mut self, name: &str, spec: &Attention) -> Result<Option<(String, Vec<f32>)>, S::Error> {
+        if !spec.sinks {
+            return Ok(None);
+        }
+        let name = format!("{name}.sinks");
+        let values = self.vector(&name, &[spec.heads])?;
+        Ok(Some((name, values)))
+    }
+
+    fn latent_attention(
+        &mut self,
+        name: &str,
+        spec: &Attention,
+        latent: Latent,
+        width: usize,
+    ) -> Result<AttentionLayer, S::Error> {
+        let (bias, head_dim) = (spec.qkv_bias, latent.key_dim + latent.rope_dim);
+        let query_down = match latent.query_rank {
+            None => None,
+            Some(rank) => {
+                let down = self.linear(&format!("{name}.query_down"), rank, width, bias.query)?;
+                Some((down, self.norm(&format!("{name}.query_down_norm"), latent.norm, rank, &[rank])?))
+            }
+        };
+        let direct = query_down.is_none() && bias.query;
+        let input = latent.query_rank.unwrap_or(width);
+        let query = self.linear(&format!("{name}.query"), spec.heads * head_dim, input, direct)?;
+        let key = self.linear(&format!("{name}.latent"), spec.key_dim, width, bias.key)?;
+        let norm = self.norm(&format!("{name}.latent_norm"), latent.norm, latent.rank, &[latent.rank])?;
+        let (mut key_up, mut value_up) = (Vec::with_capacity(spec.heads), Vec::with_capacity(spec.heads));
+        for head in 0..spec.heads {
+            key_up.push(self.linear(&format!("{name}.key_up.{head}"), latent.rank, latent.key_dim, false)?);
+            value_up.push(self.linear(&format!("{name}.value_up.{head}"), latent.value_dim, latent.rank, false)?);
+        }
+        Ok(AttentionLayer {
+            query,
+            key,
+            value: Values::Latent(Box::new(LatentParts { spec: latent, query_down, norm, key_up, value_up })),
+            out: self.linear(&format!("{name}.out"), width, spec.heads * latent.value_dim, spec.out_bias)?,
+            query_norm: None,
+            key_norm: None,
+            sinks: self.sinks(name, spec)?,
+            relative: None,
             positions: Default::default(),
             spec: spec.clone(),
         })
@@ -295,10 +343,11 @@ impl<S: WeightSource> Builder<'_, S> {
         Ok(Some(norm))
     }
 
-    fn ffn(&mut self, name: &str, ffn: &Ffn, width: usize) -> Result<FfnLayer, S::Error> {
+    fn ffn(&mut self, name: &str, ffn: &Ffn, width: usize) -> Result<FeedForward, S::Error> {
         let (hidden, activation, bias, gated) = match *ffn {
             Ffn::Mlp { hidden, activation, bias } => (hidden, activation, bias, false),
             Ffn::Gated { hidden, activation, bias } => (hidden, activation, bias, true),
+            Ffn::Moe(ref moe) => return Ok(FeedForward::Moe(Box::new(self.moe(name, moe, width)?))),
         };
         let gate = match gated {
             true => Some(self.linear(&format!("{name}.gate"), hidden, width, bias)?),
@@ -306,7 +355,38 @@ impl<S: WeightSource> Builder<'_, S> {
         };
         let up = self.linear(&format!("{name}.up"), hidden, width, bias)?;
         let down = self.linear(&format!("{name}.down"), width, hidden, bias)?;
-        Ok(FfnLayer { activation, gate, up, down })
+        Ok(FeedForward::Dense(FfnLayer { activation, gate, up, down }))
+    }
+
+    fn moe(&mut self, name: &str, moe: &Moe, width: usize) -> Result<MoeLayer, S::Error> {
+        let router = self.linear(&format!("{name}.router"), moe.experts, width, moe.router.bias)?;
+        let correction = match moe.router.corrected() {
+            true => Some(self.vector(&format!("{name}.router.correction"), &[moe.experts])?),
+            false => None,
+        };
+        let experts = (0..moe.experts)
+            .map(|expert| self.expert(&format!("{name}.experts.{expert}"), moe.hidden, width, moe.bias))
+            .collect::<Result<_, _>>()?;
+        let shared = match moe.shared {
+            None => None,
+            Some(SharedExpert { hidden, gate }) => {
+                let expert = self.expert(&format!("{name}.shared"), hidden, width, false)?;
+                let gate = match gate {
+                    true => Some(self.linear(&format!("{name}.shared.router"), 1, width, false)?),
+                    false => None,
+                };
+                Some(SharedLayer { expert, gate })
+            }
+        };
+        Ok(MoeLayer { spec: moe.clone(), router, correction, experts, shared })
+    }
+
+    fn expert(&mut self, name: &str, hidden: usize, width: usize, bias: bool) -> Result<Expert, S::Error> {
+        Ok(Expert {
+            gate: self.linear(&format!("{name}.gate"), hidden, width, bias)?,
+            up: self.linear(&format!("{name}.up"), hidden, width, bias)?,
+            down: self.linear(&format!("{name}.down"), width, hidden, bias)?,
+        })
     }
 
     fn head(&mut self, spec: &ModelSpec, embed: Option<&EmbedLayer>) -> Result<HeadLayer, S::Error> {

@@ -1,9 +1,11 @@
 //! Attention with its projections: query, key and value, clamp, norm and rotation, the core, and the output projection.
 
 mod backward;
+mod latent;
 mod relative;
 
 pub(crate) use backward::{CrossGradient, StepGradient};
+pub(crate) use latent::LatentParts;
 pub use relative::RelativeLayer;
 
 use crate::batch::{Batch, Packed, PackedSequence};
@@ -32,7 +34,7 @@ pub struct AttentionLayer {
     pub spec: Attention,
     pub query: Linear,
     pub key: Linear,
-    pub value: Linear,
+    pub value: Values,
     pub out: Linear,
     pub query_norm: Option<NormLayer>,
     pub key_norm: Option<NormLayer>,
@@ -41,6 +43,14 @@ pub struct AttentionLayer {
     pub positions: PositionUse,
     /// What projects distances, in disentangled attention.
     pub relative: Option<RelativeLayer>,
+}
+
+/// Where values come from.
+#[derive(Debug, Clone)]
+pub enum Values {
+    Projected(Linear),
+    /// They are the start of the keys.
+    Latent(Box<LatentParts>),
 }
 
 /// What attention reads beside its input.
@@ -104,6 +114,9 @@ impl AttentionLayer {
         site: &dyn Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
+        if let Values::Latent(latent) = &self.value {
+            return latent.queries(self, x, tables, site, observer);
+        }
         let mut query = self.query.forward(x);
         let shape = [query.len() / self.query.out_features(), self.query.out_features()];
         offer(observer, site(BranchPart::QueryRaw), &mut query, &shape);
@@ -117,7 +130,7 @@ impl AttentionLayer {
         query
     }
 
-    /// Keys and values of `x`; keys are rotated when tables are given.
+    /// Keys and values of `x`; keys are rotated when tables are given. Values that are the start of the keys are empty.
     pub(crate) fn keys_values<O: Observer + ?Sized>(
         &self,
         x: &[f32],
@@ -125,6 +138,13 @@ impl AttentionLayer {
         site: &dyn Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> (Vec<f32>, Vec<f32>) {
+        let value = match (&self.value, tables) {
+            (Values::Projected(value), _) => value,
+            (Values::Latent(latent), Some(tables)) => {
+                return (latent.keys(self, x, tables, site, observer), Vec::new());
+            }
+            (Values::Latent(_), None) => panic!("cross-attention has no latents"),
+        };
         let mut key = self.key.forward(x);
         let rows = key.len() / self.key.out_features();
         let shape = [rows, self.key.out_features()];
@@ -136,8 +156,8 @@ impl AttentionLayer {
         offer(observer, site(BranchPart::Key), &mut key, &shape);
         self.rotate(&mut key, self.spec.kv_heads, tables);
         offer(observer, site(BranchPart::KeyRotated), &mut key, &shape);
-        let mut value = self.value.forward(x);
-        let shape = [rows, self.value.out_features()];
+        let shape = [rows, value.out_features()];
+        let mut value = value.forward(x);
         offer(observer, site(BranchPart::ValueRaw), &mut value, &shape);
         self.clamp(&mut value);
         offer(observer, site(BranchPart::Value), &mut value, &shape);
@@ -169,7 +189,7 @@ impl AttentionLayer {
         let (Position::Rope(rope), Some(index)) = (&self.spec.position, self.positions.rope) else { return None };
         let table = &tables.ropes[index];
         Some(RopeRows {
-            head_dim: self.spec.key_dim,
+            head_dim: self.spec.latent.map_or(self.spec.key_dim, |latent| latent.rope_dim),
             rotary_dim: rope.dim,
             pairing: rope.pairing,
             cos: &table.cos,
@@ -214,7 +234,10 @@ impl AttentionLayer {
             }
             (KeySource::Own { .. } | KeySource::Encoded { .. }, _) => run(&mut calls),
         }
-        let shape = [step.packed.rows(), width];
+        if let Values::Latent(latent) = &self.value {
+            mixed = latent.values(&mut mixed, site, observer);
+        }
+        let shape = [step.packed.rows(), self.out.in_features()];
         offer(observer, site(BranchPart::Mixed), &mut mixed, &shape);
         self.out.forward(&mixed)
     }
@@ -273,12 +296,14 @@ impl AttentionLayer {
     /// Keys and values of this step as one block of f32.
     fn plain<'c>(&self, key: &'c [f32], value: &'c [f32]) -> KvBlocks<'c> {
         let len = key.len() / (self.spec.kv_heads * self.spec.key_dim);
+        let values_in_keys = self.spec.latent.is_some();
         KvBlocks {
             key_type: DType::F32,
             value_type: DType::F32,
             layout: KvLayout::TokenMajor,
             block_tokens: len.max(1),
-            blocks: vec![(bytes_of(key), bytes_of(value))],
+            blocks: vec![(bytes_of(key), if values_in_keys { bytes_of(key) } else { bytes_of(value) })],
+            values_in_keys,
             first: 0,
             len,
         }
@@ -311,6 +336,9 @@ impl AttentionLayer {
     }
 
     fn value_rows<'c>(&self, value: &'c [f32], rows: &std::ops::Range<usize>) -> &'c [f32] {
+        if self.spec.latent.is_some() {
+            return &[];
+        }
         let width = self.spec.kv_heads * self.spec.value_dim;
         &value[rows.start * width..rows.end * width]
     }

@@ -42,6 +42,8 @@ struct LayerCache {
     kv_heads: usize,
     key_dim: usize,
     value_dim: usize,
+    /// Values are the start of the keys, and not held again.
+    values_in_keys: bool,
     blocks: Vec<Arc<Block>>,
 }
 
@@ -62,11 +64,13 @@ impl KvCache {
                 _ => Err(Error::CacheType { field, found: dtype.to_string(), width }),
             };
             check("key", types.key, attention.key_dim)?;
-            check("value", types.value, attention.value_dim)?;
+            let values_in_keys = attention.latent.is_some();
+            check("value", if values_in_keys { types.key } else { types.value }, attention.value_dim)?;
             layers.push(LayerCache {
                 kv_heads: attention.kv_heads,
                 key_dim: attention.key_dim,
                 value_dim: attention.value_dim,
+                values_in_keys,
                 blocks: Vec::new(),
             });
         }
@@ -104,17 +108,21 @@ impl KvCache {
         self.layers.iter().flat_map(|layer| &layer.blocks).map(|block| block.key.len() + block.value.len()).sum()
     }
 
-    /// Writes keys `[T, K*Dh]` and values `[T, K*Dv]` of the tokens `start..start + T` into a layer.
+    /// Writes keys `[T, K*Dh]` and values `[T, K*Dv]` (none where they are the start of the keys) of the tokens
+    /// `start..start + T` into a layer.
     pub(crate) fn write(&mut self, layer: usize, start: usize, key: &[f32], value: &[f32]) {
         let types = self.types;
         let layer = &mut self.layers[layer];
         let (key_dim, value_dim) = (layer.key_dim, layer.value_dim);
         let (key_width, value_width) = (layer.kv_heads * key_dim, layer.kv_heads * value_dim);
-        for (index, (key, value)) in key.chunks_exact(key_width).zip(value.chunks_exact(value_width)).enumerate() {
+        let mut values = value.chunks_exact(value_width);
+        for (index, key) in key.chunks_exact(key_width).enumerate() {
             let token = start + index;
             let block = layer.block_mut(token / BLOCK_TOKENS, types);
             store(types.key, key, key_dim, token % BLOCK_TOKENS, &mut block.key);
-            store(types.value, value, value_dim, token % BLOCK_TOKENS, &mut block.value);
+            if let Some(value) = values.next() {
+                store(types.value, value, value_dim, token % BLOCK_TOKENS, &mut block.value);
+            }
         }
     }
 
@@ -125,13 +133,18 @@ impl KvCache {
 
     /// The first `len` tokens of a layer, as attention reads them.
     pub(crate) fn view(&self, layer: usize, len: usize) -> KvBlocks<'_> {
+        let values_in_keys = self.layers[layer].values_in_keys;
         let blocks = &self.layers[layer].blocks[..len.div_ceil(BLOCK_TOKENS)];
         KvBlocks {
             key_type: self.types.key,
-            value_type: self.types.value,
+            value_type: if values_in_keys { self.types.key } else { self.types.value },
+            values_in_keys,
             layout: KvLayout::HeadMajor,
             block_tokens: BLOCK_TOKENS,
-            blocks: blocks.iter().map(|block| (block.key.as_slice(), block.value.as_slice())).collect(),
+            blocks: blocks
+                .iter()
+                .map(|block| (block.key.as_slice(), if values_in_keys { &block.key } else { &block.value }.as_slice()))
+                .collect(),
             first: 0,
             len,
         }
@@ -160,7 +173,7 @@ impl LayerCache {
             let bytes = |dtype: DType, dim: usize| self.kv_heads * BLOCK_TOKENS * row_bytes(dtype, dim);
             self.blocks.push(Arc::new(Block {
                 key: vec![0; bytes(types.key, self.key_dim)],
-                value: vec![0; bytes(types.value, self.value_dim)],
+                value: if self.values_in_keys { Vec::new() } else { vec![0; bytes(types.value, self.value_dim)] },
             }));
         }
         Arc::make_mut(&mut self.blocks[index])

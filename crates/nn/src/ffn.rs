@@ -2,9 +2,55 @@
 
 use crate::grads::Gradients;
 use crate::linear::Linear;
+use crate::moe::MoeLayer;
 use crate::observer::{Observer, Tape, offer};
 use crate::site::{BranchPart, Site};
 use crate::spec::Activation;
+
+/// The feed-forward part of a layer.
+#[derive(Debug, Clone)]
+pub enum FeedForward {
+    Dense(FfnLayer),
+    Moe(Box<MoeLayer>),
+}
+
+impl FeedForward {
+    /// `x` [N, D] to [N, D].
+    pub fn forward<O: Observer + ?Sized>(
+        &self,
+        x: &[f32],
+        site: impl Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) -> Vec<f32> {
+        match self {
+            FeedForward::Dense(ffn) => ffn.forward(x, site, observer),
+            FeedForward::Moe(moe) => moe.forward(x, site, observer),
+        }
+    }
+
+    /// Adds the gradient of `x` to `dx`.
+    pub fn backward(
+        &self,
+        tape: &Tape,
+        site: impl Fn(BranchPart) -> Site,
+        dy: &[f32],
+        dx: &mut [f32],
+        grads: &mut Gradients,
+    ) {
+        match self {
+            FeedForward::Dense(ffn) => ffn.backward(tape, site, dy, dx, grads),
+            FeedForward::Moe(moe) => moe.backward(tape, site, dy, dx, grads),
+        }
+    }
+
+    /// Width of the residual stream (D).
+    pub fn width(&self) -> usize {
+        match self {
+            FeedForward::Dense(ffn) => ffn.down.out_features(),
+            FeedForward::Moe(moe) => moe.router.in_features(),
+        }
+    }
+}
 
 #[derive(Debug, Clone)]
 pub struct FfnLayer {

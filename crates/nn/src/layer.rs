@@ -4,7 +4,7 @@
 mod backward;
 
 use crate::attention::{AttentionLayer, Step};
-use crate::ffn::FfnLayer;
+use crate::ffn::FeedForward;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, offer};
 use crate::site::{BranchPart, LayerPart, Place, Site};
@@ -17,7 +17,7 @@ pub struct LayerParts {
     pub attention: AttentionLayer,
     pub attention_norms: BranchNorms,
     pub cross: Option<(AttentionLayer, BranchNorms)>,
-    pub ffn: FfnLayer,
+    pub ffn: FeedForward,
     pub ffn_norms: BranchNorms,
 }
 
@@ -135,7 +135,7 @@ impl LayerParts {
     }
 
     fn shape(&self, x: &[f32]) -> [usize; 2] {
-        let width = self.ffn.down.out_features();
+        let width = self.ffn.width();
         [x.len() / width, width]
     }
 }

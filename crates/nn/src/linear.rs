@@ -49,6 +49,14 @@ impl Linear {
         }
     }
 
+    /// Makes the slots of weight and bias, for a step in which no row went through.
+    pub fn touch(&self, grads: &mut Gradients) {
+        grads.slot(&self.weight_name(), self.out_features() * self.in_features());
+        if let Some(bias) = &self.bias {
+            grads.slot(&format!("{}.bias", self.name), bias.len());
+        }
+    }
+
     pub fn weight_name(&self) -> String {
         format!("{}.weight", self.name)
     }

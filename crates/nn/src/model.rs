@@ -37,7 +37,7 @@ impl Model {
         }
     }
 
-    fn stack(&self, kind: StackKind) -> Result<&StackParts, Error> {
+    pub(crate) fn stack(&self, kind: StackKind) -> Result<&StackParts, Error> {
         match kind {
             StackKind::Encoder => self.encoder.as_ref().ok_or(Error::Missing("encoder")),
             StackKind::Decoder => self.decoder.as_ref().ok_or(Error::Missing("decoder")),

@@ -14,10 +14,17 @@
 //! layers.{i}.attention.out.{weight,bias} [D, H*Dv]
 //! layers.{i}.attention.{query_norm,key_norm}.{weight,bias}
 //! layers.{i}.attention.sinks [H]
+//! layers.{i}.attention.latent.{weight,bias} [R+P, D], attention.latent_norm.weight [R]   (latent attention)
+//! layers.{i}.attention.query_down.{weight,bias} [Rq, D], attention.query_down_norm.weight [Rq]
+//! layers.{i}.attention.query.weight [H*(Dn+P), Rq or D]
+//! layers.{i}.attention.key_up.{j}.weight [R, Dn], attention.value_up.{j}.weight [Dv, R]
 //! layers.{i}.attention.relative_bias.weight [buckets, H]
 //! layers.{i}.attention.{position_key,position_query}.{weight,bias} [H*Dh, D]
 //! layers.{i}.cross.{norm,post_norm,query,key,value,out,...}  (as attention)
 //! layers.{i}.ffn.norm, ffn.post_norm, ffn.{gate,up}.{weight,bias} [F, D], ffn.down.{weight,bias} [D, F]
+//! layers.{i}.ffn.router.{weight,bias} [E, D], ffn.router.correction [E]   (mixtures of experts)
+//! layers.{i}.ffn.experts.{j}.{gate,up}.{weight,bias} [F, D], ffn.experts.{j}.down.{weight,bias} [D, F]
+//! layers.{i}.ffn.shared.{gate,up,down}.weight, ffn.shared.router.weight [1, D]
 //! final_norm.{weight,bias} [D]
 //! ```
 //! and, never prefixed: `pooler.{weight,bias}`, `head.weight` (absent when tied), `head.bias`,
@@ -178,15 +185,34 @@ impl List {
         if layer.wiring != (Wiring::Parallel { shared_norm: true }) {
             self.branch_norms(&format!("{name}.ffn"), layer, width);
         }
-        match layer.ffn {
+        match &layer.ffn {
             Ffn::Mlp { hidden, bias, .. } => {
-                self.linear(&format!("{name}.ffn.up"), hidden, width, bias);
-                self.linear(&format!("{name}.ffn.down"), width, hidden, bias);
+                self.linear(&format!("{name}.ffn.up"), *hidden, width, *bias);
+                self.linear(&format!("{name}.ffn.down"), width, *hidden, *bias);
             }
-            Ffn::Gated { hidden, bias, .. } => {
-                self.linear(&format!("{name}.ffn.gate"), hidden, width, bias);
-                self.linear(&format!("{name}.ffn.up"), hidden, width, bias);
-                self.linear(&format!("{name}.ffn.down"), width, hidden, bias);
+            Ffn::Gated { hidden, bias, .. } => self.gated(&format!("{name}.ffn"), *hidden, width, *bias),
+            Ffn::Moe(moe) => self.experts(&format!("{name}.ffn"), moe, width),
+        }
+    }
+
+    fn gated(&mut self, name: &str, hidden: usize, width: usize, bias: bool) {
+        self.linear(&format!("{name}.gate"), hidden, width, bias);
+        self.linear(&format!("{name}.up"), hidden, width, bias);
+        self.linear(&format!("{name}.down"), width, hidden, bias);
+    }
+
+    fn experts(&mut self, name: &str, moe: &Moe, width: usize) {
+        self.linear(&format!("{name}.router"), moe.experts, width, moe.router.bias);
+        if moe.router.corrected() {
+            self.push(format!("{name}.router.correction"), vec![moe.experts]);
+        }
+        for expert in 0..moe.experts {
+            self.gated(&format!("{name}.experts.{expert}"), moe.hidden, width, moe.bias);
+        }
+        if let Some(shared) = &moe.shared {
+            self.gated(&format!("{name}.shared"), shared.hidden, width, false);
+            if shared.gate {
+                self.linear(&format!("{name}.shared.router"), 1, width, false);
             }
         }
     }
@@ -199,6 +225,45 @@ impl List {
     }
 
     fn attention(&mut self, name: &str, attention: &Attention, width: usize) {
+        match &attention.latent {
+            None => self.projections(name, attention, width),
+            Some(latent) => self.latent(name, attention, latent, width),
+        }
+        if attention.sinks {
+            self.push(format!("{name}.sinks"), vec![attention.heads]);
+        }
+        if let Position::RelativeBias(bias) = &attention.position {
+            self.push(format!("{name}.relative_bias.weight"), vec![bias.buckets, bias.heads]);
+        }
+        if let Position::Disentangled(relative) = &attention.position {
+            let query = attention.heads * attention.key_dim;
+            if let Some(RelativeProjection::Own { bias }) = relative.position_key {
+                self.linear(&format!("{name}.position_key"), query, width, bias);
+            }
+            if let Some(RelativeProjection::Own { bias }) = relative.position_query {
+                self.linear(&format!("{name}.position_query"), query, width, bias);
+            }
+        }
+    }
+
+    fn latent(&mut self, name: &str, attention: &Attention, latent: &Latent, width: usize) {
+        let (bias, head) = (attention.qkv_bias, latent.key_dim + latent.rope_dim);
+        if let Some(rank) = latent.query_rank {
+            self.linear(&format!("{name}.query_down"), rank, width, bias.query);
+            self.norm(&format!("{name}.query_down_norm"), &latent.norm, vec![rank]);
+        }
+        let direct = latent.query_rank.is_none() && bias.query;
+        self.linear(&format!("{name}.query"), attention.heads * head, latent.query_rank.unwrap_or(width), direct);
+        self.linear(&format!("{name}.latent"), attention.key_dim, width, bias.key);
+        self.norm(&format!("{name}.latent_norm"), &latent.norm, vec![latent.rank]);
+        for head in 0..attention.heads {
+            self.linear(&format!("{name}.key_up.{head}"), latent.rank, latent.key_dim, false);
+            self.linear(&format!("{name}.value_up.{head}"), latent.value_dim, latent.rank, false);
+        }
+        self.linear(&format!("{name}.out"), width, attention.heads * latent.value_dim, attention.out_bias);
+    }
+
+    fn projections(&mut self, name: &str, attention: &Attention, width: usize) {
         let (query, key) = (attention.heads * attention.key_dim, attention.kv_heads * attention.key_dim);
         self.linear(&format!("{name}.query"), query, width, attention.qkv_bias.query);
         self.linear(&format!("{name}.key"), key, width, attention.qkv_bias.key);
@@ -213,20 +278,6 @@ impl List {
             };
             self.norm(&format!("{name}.query_norm"), norm, shape(attention.heads));
             self.norm(&format!("{name}.key_norm"), norm, shape(attention.kv_heads));
-        }
-        if attention.sinks {
-            self.push(format!("{name}.sinks"), vec![attention.heads]);
-        }
-        if let Position::RelativeBias(bias) = &attention.position {
-            self.push(format!("{name}.relative_bias.weight"), vec![bias.buckets, bias.heads]);
-        }
-        if let Position::Disentangled(relative) = &attention.position {
-            if let Some(RelativeProjection::Own { bias }) = relative.position_key {
-                self.linear(&format!("{name}.position_key"), query, width, bias);
-            }
-            if let Some(RelativeProjection::Own { bias }) = relative.position_query {
-                self.linear(&format!("{name}.position_query"), query, width, bias);
-            }
         }
     }
 

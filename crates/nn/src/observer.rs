@@ -95,6 +95,7 @@ impl<F: Fn(Site) -> bool> Observer for Recorder<F> {
 #[derive(Debug, Default)]
 pub struct Tape {
     values: HashMap<Site, Vec<f32>>,
+    gradients: HashMap<Site, Vec<f32>>,
 }
 
 impl Tape {
@@ -105,6 +106,21 @@ impl Tape {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.values.values().map(|value| value.len() * size_of::<f32>()).sum()
+    }
+
+    /// Adds a gradient that a loss has directly by the value at a site, beside the one by the model's output.
+    pub(crate) fn add_gradient(&mut self, site: Site, gradient: Vec<f32>) {
+        match self.gradients.get_mut(&site) {
+            Some(sum) => sum.iter_mut().zip(gradient).for_each(|(sum, d)| *sum += d),
+            None => {
+                self.gradients.insert(site, gradient);
+            }
+        }
+    }
+
+    /// What [`Tape::add_gradient`] left at a site.
+    pub(crate) fn gradient(&self, site: Site) -> Option<&[f32]> {
+        self.gradients.get(&site).map(Vec::as_slice)
     }
 
     /// The value that the forward pass left at a site that feeds backward.

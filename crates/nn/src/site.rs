@@ -80,12 +80,39 @@ pub enum BranchPart {
     Probs,
     /// The values as the heads mixed them, before the output projection, [N, H*Dv].
     Mixed,
+    /// The projection to the latent that queries come from, before its norm, [N, Rq] (latent attention, which has no
+    /// `Query`, `Key` and `Value`: its values are the start of `KeyRotated`).
+    QueryDown,
+    /// The same after its norm, [N, Rq].
+    QueryLatent,
+    /// The latents as the heads mixed them, before they are led to values, [N, H*R].
+    MixedLatent,
     /// The gate's projection before the activation, [N, F].
     Gate,
     /// The up projection before the activation, [N, F].
     Up,
     /// What the down projection reads, [N, F].
     Hidden,
+    /// The router's projection, [N, E].
+    RouterLogits,
+    /// What experts are chosen by, before any correction: the softmax or sigmoid of the logits, [N, E]; the logits
+    /// themselves where the softmax comes after the choice.
+    RouterScores,
+    /// The chosen experts of each token, the best first, as numbers, [N, k]. At the sites of a mixture's `Gate`, `Up`
+    /// and `Hidden` there is a row for each choice: by expert, then by token, [N*k, F].
+    Experts,
+    /// The weights of the chosen experts, [N, k].
+    ExpertWeights,
+    /// What each expert gives for each of its tokens, before its weight; rows as at `Gate`, [N*k, D].
+    ExpertOut,
+    /// The shared expert's gate, up projection, and what its down projection reads, [N, F].
+    SharedGate,
+    SharedUp,
+    SharedHidden,
+    /// What the shared expert gives, before its gate, [N, D].
+    SharedOut,
+    /// The number whose sigmoid multiplies what the shared expert gives, [N, 1].
+    SharedScale,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -158,9 +185,22 @@ impl BranchPart {
             Scores => "scores",
             Probs => "probs",
             Mixed => "mixed",
+            QueryDown => "query_down",
+            QueryLatent => "query_latent",
+            MixedLatent => "mixed_latent",
             Gate => "gate",
             Up => "up",
             Hidden => "hidden",
+            RouterLogits => "router_logits",
+            RouterScores => "router_scores",
+            Experts => "experts",
+            ExpertWeights => "expert_weights",
+            ExpertOut => "expert_out",
+            SharedGate => "shared_gate",
+            SharedUp => "shared_up",
+            SharedHidden => "shared_hidden",
+            SharedOut => "shared_out",
+            SharedScale => "shared_scale",
         }
     }
 }

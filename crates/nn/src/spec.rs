@@ -4,7 +4,12 @@
 //! down. Nothing here knows a model's name, a file or a weight; the walk ([`crate::walk`]) reads it, the cost model
 //! reads it, `attend show` prints it.
 
+mod experts;
+mod latent;
+
 pub use attend_kernels::{Activation, Mask, Pairing, RopeScaling, SinusoidLayout, SlopeOrder};
+pub use experts::{ExpertGroups, GatedUnit, GroupRank, Moe, Router, RouterScores, SharedExpert};
+pub use latent::Latent;
 use serde::{Deserialize, Serialize};
 
 /// A whole model: one or two stacks, an optional pooler and a head.
@@ -189,6 +194,9 @@ pub struct Attention {
     pub soft_cap: Option<f32>,
     /// One learned logit per head that takes part in the softmax and has no value (gpt-oss).
     pub sinks: bool,
+    /// Keys and values are made from a latent, which is what the cache holds. The fields above then describe the core
+    /// as it sees that latent; the biases are those of the projections to the latents, and there is no `qk_norm`.
+    pub latent: Option<Latent>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -317,6 +325,8 @@ pub enum Ffn {
     Mlp { hidden: usize, activation: Activation, bias: bool },
     /// `down(act(gate(x)) * up(x))` (Shazeer 2020)
     Gated { hidden: usize, activation: Activation, bias: bool },
+    /// A few of many gated parts for each token.
+    Moe(Moe),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

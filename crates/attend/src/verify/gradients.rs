@@ -19,17 +19,17 @@ const NORM_FLOOR: f64 = 1e-6;
 
 /// Compares the loss, every stored gradient and the norm of every gradient. Nothing where the case has no loss.
 pub fn check(case: &ModelCase, loaded: &Loaded, kind: CaseKind) -> Result<Option<Comparison>> {
-    if !case.expected.has("train.loss") || case.expected.has("train.aux_loss") {
+    if !case.expected.has("train.loss") {
         return Ok(None);
     }
     let mut grads = Gradients::all();
+    let mut comparison = Comparison::default();
     let loss = match kind {
         CaseKind::EncoderDecoder => two_stacks(case, &loaded.model, &mut grads)?,
         CaseKind::Causal | CaseKind::PerToken | CaseKind::Encoder | CaseKind::Sequence | CaseKind::Span => {
-            one_stack(case, &loaded.model, kind, &mut grads)?
+            one_stack(case, &loaded.model, kind, &mut grads, &mut comparison)?
         }
     };
-    let mut comparison = Comparison::default();
     let expected = case.expected.floats("train.loss")?.values;
     comparison.number("train.loss", loss, f64::from(expected[0]), Tolerance::absolute(case.loss_tolerance()?));
     compare(case, loaded, &grads, &mut comparison)?;
@@ -75,7 +75,13 @@ fn lookup<'a>(found: &BTreeMap<&str, &'a [f32]>, name: &str) -> Option<&'a [f32]
     })
 }
 
-fn one_stack(case: &ModelCase, model: &Model, kind: CaseKind, grads: &mut Gradients) -> Result<f64> {
+fn one_stack(
+    case: &ModelCase,
+    model: &Model,
+    kind: CaseKind,
+    grads: &mut Gradients,
+    comparison: &mut Comparison,
+) -> Result<f64> {
     let side = Side::read(case, "right")?;
     if kind == CaseKind::Span {
         return span(case, model, side, grads);
@@ -98,8 +104,31 @@ fn one_stack(case: &ModelCase, model: &Model, kind: CaseKind, grads: &mut Gradie
         CaseKind::Encoder => readout_loss(&hidden, &case.expected.floats("train.readout")?.values),
         CaseKind::Span | CaseKind::EncoderDecoder => bail!("handled elsewhere"),
     };
+    let balance = balance(case, model, stack, &mut tape, comparison)?;
     model.backward(stack, &side.batch(), &tape, &dhidden, grads)?;
-    Ok(loss)
+    Ok(loss + balance)
+}
+
+/// What the load-balancing loss of a mixture of experts adds, where the model is trained with one.
+fn balance(
+    case: &ModelCase,
+    model: &Model,
+    stack: StackKind,
+    tape: &mut Tape,
+    comparison: &mut Comparison,
+) -> Result<f64> {
+    let balance = model.load_balancing(stack, tape)?;
+    if case.expected.has("train.aux_loss") {
+        let expected = f64::from(case.expected.floats("train.aux_loss")?.values[0]);
+        match balance {
+            Some(found) => {
+                let tolerance = Tolerance::absolute(case.loss_tolerance()?);
+                comparison.number("train.aux_loss", found.value, expected, tolerance);
+            }
+            None => comparison.fail("train.aux_loss", "the description asks for none"),
+        }
+    }
+    Ok(balance.map_or(0.0, |balance| balance.value * f64::from(balance.coefficient)))
 }
 
 /// The mean over real tokens of `tanh(hidden) . readout`.

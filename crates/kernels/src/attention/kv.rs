@@ -23,6 +23,9 @@ pub struct KvBlocks<'a> {
     pub value_type: DType,
     pub layout: KvLayout,
     pub block_tokens: usize,
+    /// A value is the first `value_dim` elements of its key, and lies there: the blocks name the keys twice, and the two
+    /// types are one.
+    pub values_in_keys: bool,
     /// Keys and values of each block.
     pub blocks: Vec<(&'a [u8], &'a [u8])>,
     /// Absolute index of the first token of `blocks[0]`.
@@ -46,6 +49,7 @@ impl<'a> KvBlocks<'a> {
             value_type: DType::F32,
             layout: KvLayout::TokenMajor,
             block_tokens: tokens.max(1),
+            values_in_keys: false,
             blocks: vec![(bytes_of(key), bytes_of(value))],
             first: 0,
             len: tokens,
@@ -69,8 +73,10 @@ impl<'a> KvBlocks<'a> {
             KvLayout::TokenMajor => slot * shape.kv_heads + head,
             KvLayout::HeadMajor => head * self.block_tokens + slot,
         };
-        let row_bytes = dim / dtype.block_len() * dtype.block_bytes();
-        widen::<A>(dtype, &bytes[row * row_bytes..(row + 1) * row_bytes], &mut out[..dim]);
+        let bytes_of = |dim: usize| dim / dtype.block_len() * dtype.block_bytes();
+        let row_bytes = bytes_of(if self.values_in_keys { shape.key_dim } else { dim });
+        let start = row * row_bytes;
+        widen::<A>(dtype, &bytes[start..start + bytes_of(dim)], &mut out[..dim]);
     }
 
     /// The rows of one head and side, `[S, dim]`.

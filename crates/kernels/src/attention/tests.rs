@@ -170,6 +170,7 @@ impl Store {
 
     fn view(&self) -> KvBlocks<'_> {
         KvBlocks {
+            values_in_keys: false,
             key_type: self.types.0,
             value_type: self.types.1,
             layout: self.layout,

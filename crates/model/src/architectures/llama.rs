@@ -1,6 +1,6 @@
 //! Llama (Touvron et al. 2023): RMSNorm, rotary positions, gated feed-forward, grouped queries since Llama 2.
 
-use super::Architecture;
+use super::{Architecture, mixtral};
 use crate::common::*;
 use crate::error::Error;
 use crate::names::Tables;
@@ -10,16 +10,25 @@ use attend_nn::spec::*;
 pub static LLAMA: Architecture =
     Architecture { name: "llama", model_types: &["llama"], gguf: &["llama"], class: "Llama", spec, names };
 
-pub(super) fn names(_: &ModelSpec) -> Tables {
-    // Converters to GGUF reorder the rows of query and key, for a kernel that rotates neighbours.
-    Tables { hf: &[HF], gguf: &[GGUF, include_str!("../names/llama-pairs.gguf.txt")] }
+pub(super) fn names(spec: &ModelSpec) -> Tables {
+    if has_experts(spec) {
+        return mixtral::names(spec);
+    }
+    Tables { hf: &[HF], gguf: &[GGUF, PAIRS] }
 }
+
+/// Converters to GGUF reorder the rows of query and key, for a kernel that rotates neighbours.
+pub(super) const PAIRS: &str = include_str!("../names/llama-pairs.gguf.txt");
 
 /// The names that the Llama family shares.
 pub(super) const HF: &str = include_str!("../names/llama.hf.txt");
 pub(super) const GGUF: &str = include_str!("../names/llama.gguf.txt");
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {
+    // GGUF files of models with experts go by this name.
+    if c.is_gguf() && c.whole_opt("num_local_experts")?.unwrap_or(0) > 0 {
+        return mixtral::spec(c);
+    }
     let s = Sizes::read(c, SizeDefaults { context: Some(2048), ..SizeDefaults::default() })?;
     // GGUF files of Mistral models go by this name too; the reference ignores a window under this name.
     let window = if c.is_gguf() { c.count_opt(&["sliding_window"])? } else { None };

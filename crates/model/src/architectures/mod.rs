@@ -16,6 +16,8 @@ mod deberta;
 mod distilbert;
 mod electra;
 mod esm;
+mod deepseek_v2;
+mod deepseek_v3;
 mod falcon;
 mod gemma;
 mod gemma2;
@@ -30,6 +32,10 @@ mod llama;
 mod mistral;
 mod modernbert;
 mod mpnet;
+mod gpt_oss;
+mod llama;
+mod mistral;
+mod mixtral;
 mod mpt;
 mod olmo;
 mod olmo2;
@@ -39,8 +45,10 @@ mod phi;
 mod nomic_bert;
 mod phi3;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
 mod roberta;
+mod qwen3_moe;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
@@ -80,6 +88,8 @@ static ALL: &[&Architecture] = &[
     &distilbert::DISTILBERT,
     &electra::ELECTRA,
     &esm::ESM,
+    &deepseek_v2::DEEPSEEK_V2,
+    &deepseek_v3::DEEPSEEK_V3,
     &falcon::FALCON,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
@@ -94,6 +104,10 @@ static ALL: &[&Architecture] = &[
     &mistral::MISTRAL,
     &modernbert::MODERNBERT,
     &mpnet::MPNET,
+    &gpt_oss::GPT_OSS,
+    &llama::LLAMA,
+    &mistral::MISTRAL,
+    &mixtral::MIXTRAL,
     &mpt::MPT,
     &t5::MT5,
     &olmo::OLMO,
@@ -104,8 +118,10 @@ static ALL: &[&Architecture] = &[
     &nomic_bert::NOMIC_BERT,
     &phi3::PHI3,
     &qwen2::QWEN2,
+    &qwen2_moe::QWEN2_MOE,
     &qwen3::QWEN3,
     &roberta::ROBERTA,
+    &qwen3_moe::QWEN3_MOE,
     &smollm3::SMOLLM3,
     &stablelm::STABLELM,
     &starcoder2::STARCODER2,

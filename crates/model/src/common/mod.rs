@@ -4,14 +4,18 @@ mod activation;
 pub use activation::activation_named;
 
 mod encoder;
+mod experts;
 mod head;
+mod latent;
 mod rope;
 mod sizes;
 mod windows;
 
 pub use activation::feed_forward;
 pub use encoder::{EncoderHeads, absolute, counted, dense_head, encoder, encoder_only, post_norm};
+pub use experts::{ExpertDefaults, expert_groups, experts, has_experts, sparse_layers};
 pub use head::{HeadKind, lm, translation};
+pub use latent::latent_attention;
 pub use rope::{RopeDefaults, rope, rope_for};
 pub use sizes::{SizeDefaults, Sizes, attention, decoder, decoder_of, embed, encoder_alone, pre_norm, stack};
 pub use windows::{causal, local_layers, period, sliding, sliding_layers};

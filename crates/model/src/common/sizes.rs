@@ -56,7 +56,9 @@ impl Sizes {
                 return Err(c.wrong("num_attention_heads", format!("{heads} does not divide hidden_size, {width}")));
             }
         };
-        if let Some(dim) = c.count_opt(&["value_head_dim"])?.filter(|dim| *dim != head_dim) {
+        // Latent attention has widths of its own.
+        let latent = c.value("kv_lora_rank").is_some();
+        if let Some(dim) = c.count_opt(&["value_head_dim"])?.filter(|dim| *dim != head_dim && !latent) {
             return Err(c.wrong(
                 "value_head_dim",
                 format!("{dim} differs from head_dim, {head_dim}, which is not supported here"),
@@ -90,6 +92,7 @@ pub fn attention(s: &Sizes, position: Position) -> Attention {
         clip_qkv: None,
         soft_cap: None,
         sinks: false,
+        latent: None,
     }
 }
 

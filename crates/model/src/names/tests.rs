@@ -28,6 +28,7 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
         clip_qkv: None,
         soft_cap: None,
         sinks: false,
+        latent: None,
     };
     let ffn = match gated {
         true => Ffn::Gated { hidden: 8, activation: Activation::Silu, bias: true },
@@ -122,8 +123,18 @@ fn names_lead_to_every_spelling_in_order() {
 fn later_texts_outrank_earlier_ones_and_leftovers_are_sorted() {
     let table = Table::parse(&["a.* = x.*\ndrop h.{i}.bias\n", "a.* = y.*\nunused v.**\nprefix h. = g.\n"]).unwrap();
     assert_eq!(table.origin("a.bias").unwrap().theirs, ["y.bias"]);
-    assert_eq!(table.leftover("h.3.bias"), Leftover::Buffer);
-    assert_eq!(table.leftover("g.3.bias"), Leftover::Buffer);
-    assert_eq!(table.leftover("v.3.w.0"), Leftover::Unused);
-    assert_eq!(table.leftover("h.3.weight"), Leftover::Unknown);
+    assert_eq!(table.leftover("h.3.bias", 4), Leftover::Buffer);
+    assert_eq!(table.leftover("g.3.bias", 4), Leftover::Buffer);
+    assert_eq!(table.leftover("v.3.w.0", 4), Leftover::Unused);
+    assert_eq!(table.leftover("h.3.weight", 4), Leftover::Unknown);
+    let table = Table::parse(&["beyond h.{i}.\n"]).unwrap();
+    assert_eq!(table.leftover("h.3.weight", 4), Leftover::Unknown);
+    assert_eq!(table.leftover("h.4.weight", 4), Leftover::Unused);
+}
+
+#[test]
+fn a_second_number_is_the_expert_or_head() {
+    let table = Table::parse(&["layers.{i}.e.{j}.* = m.{i}.x.{j}.* or m.{i}.all_*\n"]).unwrap();
+    let origin = table.origin("layers.12.e.7.weight").unwrap();
+    assert_eq!(origin.theirs, ["m.12.x.7.weight", "m.12.all_weight"]);
 }

@@ -114,6 +114,10 @@ impl<'a> Weights<'a> {
             (Storage::SplitMxfp4, _) => MXFP4,
             (Storage::ScaledBlocks, _) if exact => F32,
             (Storage::ScaledBlocks, _) => self.dtype.unwrap_or(BF16),
+            // A block of a transposed matrix is none of ours; sixteen bits hold what it stands for closely enough.
+            (Storage::Plain, dtype) if dtype.is_quantized() && mapped.layout.transposed => {
+                self.dtype.unwrap_or(if exact { F32 } else { F16 })
+            }
             (Storage::Plain, dtype) if dtype.is_quantized() => dtype,
             (Storage::Plain, F32 | F16 | BF16) => self.dtype.unwrap_or(mapped.dtype),
             (Storage::Plain, F64) => self.dtype.unwrap_or(F32),

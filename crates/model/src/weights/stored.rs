@@ -3,7 +3,7 @@
 use super::rows::FileRows;
 use super::{finite, storage_error, widen};
 use crate::error::Error;
-use crate::mapping::{Mapped, Storage};
+use crate::mapping::{Mapped, Storage, scale_shape};
 use attend_format::Checkpoint;
 use attend_kernels::{DType, dequantize};
 
@@ -20,8 +20,8 @@ impl<'a> Scales<'a> {
             Storage::Plain => None,
             Storage::ScaledBlocks => Some(Scales::Blocks(BlockScales::read(checkpoint, mapped, name)?)),
             Storage::SplitMxfp4 => {
-                let row_bytes = mapped.layout.their_shape.get(1).copied().unwrap_or(0) / 32;
-                let total = mapped.layout.their_shape.first().copied().unwrap_or(0);
+                let (total, width) = mapped.layout.their_size();
+                let row_bytes = width / 32;
                 Some(Scales::Mxfp4(FileRows { checkpoint, name, row_bytes, total, window: Vec::new(), first: 0 }))
             }
         })
@@ -32,6 +32,8 @@ impl<'a> Scales<'a> {
 pub(super) struct BlockScales {
     values: Vec<f32>,
     columns: usize,
+    /// Rows of values in each matrix of a stack.
+    rows: usize,
 }
 
 const BLOCK: usize = 128;
@@ -39,7 +41,7 @@ const BLOCK: usize = 128;
 impl BlockScales {
     fn read(checkpoint: &Checkpoint, mapped: &Mapped, name: &str) -> Result<BlockScales, Error> {
         let info = checkpoint.require(name)?;
-        let expected: Vec<usize> = mapped.layout.their_shape.iter().map(|dim| dim.div_ceil(BLOCK)).collect();
+        let expected = scale_shape(&mapped.layout.their_shape);
         if info.shape != expected {
             let problem = format!("its scales `{name}` should be {expected:?} and are {:?}", info.shape);
             return Err(storage_error(mapped, problem));
@@ -52,15 +54,14 @@ impl BlockScales {
         }
         let mut values = vec![0.0; expected.iter().product()];
         widen(mapped, info.dtype, &bytes, &mut values)?;
-        Ok(BlockScales { values, columns: expected.get(1).copied().unwrap_or(1) })
+        let rows = mapped.layout.their_shape.iter().nth_back(1).copied().unwrap_or(1).max(1);
+        Ok(BlockScales { values, columns: expected.last().copied().unwrap_or(1), rows })
     }
 
-    /// Multiplies a row of the file's matrix by its scales.
-    pub fn apply(&self, row: usize, values: &mut [f32]) {
-        let scales = self.values.iter().skip(row / BLOCK * self.columns);
-        for (block, scale) in values.chunks_mut(BLOCK).zip(scales) {
-            block.iter_mut().for_each(|value| *value *= scale);
-        }
+    /// The scale of the value at this row and column of the file's matrix.
+    pub fn at(&self, (row, col): (usize, usize)) -> f32 {
+        let block_row = row / self.rows * self.rows.div_ceil(BLOCK) + row % self.rows / BLOCK;
+        self.values.get(block_row * self.columns + col / BLOCK).copied().unwrap_or(1.0)
     }
 }
 

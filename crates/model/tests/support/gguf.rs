@@ -45,8 +45,7 @@ pub fn metadata(described: &Described, architecture: &str) -> Metadata {
     m.u32("attention.key_length", attention.key_dim);
     m.u32("attention.value_length", attention.value_dim);
     m.u32("context_length", described.spec.context.unwrap_or(64));
-    let (Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. }) = layer.ffn;
-    m.u32("feed_forward_length", hidden);
+    m.ffn(&layer.ffn);
     match layer.norm {
         Norm::Rms { eps } => m.f32("attention.layer_norm_rms_epsilon", eps),
         Norm::Layer { eps, .. } | Norm::Plain { eps } => m.f32("attention.layer_norm_epsilon", eps),
@@ -118,6 +117,21 @@ impl Writer<'_> {
 
     fn f32(&mut self, key: &str, value: f32) {
         self.set(key, Value::F32(value));
+    }
+
+    fn ffn(&mut self, ffn: &Ffn) {
+        match ffn {
+            Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. } => self.u32("feed_forward_length", *hidden),
+            Ffn::Moe(moe) => {
+                self.u32("feed_forward_length", moe.hidden);
+                self.u32("expert_feed_forward_length", moe.hidden);
+                self.u32("expert_count", moe.experts);
+                self.u32("expert_used_count", moe.chosen);
+                if let Some(shared) = moe.shared {
+                    self.u32("expert_shared_feed_forward_length", shared.hidden);
+                }
+            }
+        }
     }
 
     fn positions(&mut self, positions: &[&Position]) {

@@ -1,6 +1,7 @@
 //! Attention backward, from the gradient of the branch's output to those of its input and weights.
 
-use super::{AttentionLayer, add_sinks};
+use super::latent::Back;
+use super::{AttentionLayer, Values, add_sinks};
 use crate::batch::Packed;
 use crate::grads::Gradients;
 use crate::norm::NormLayer;
@@ -54,6 +55,16 @@ impl AttentionLayer {
         let mixed = tape.get(site(BranchPart::Mixed));
         let mut dmixed = vec![0.0; mixed.len()];
         self.out.backward(mixed, dy, &mut dmixed, grads);
+        let value = match &self.value {
+            Values::Projected(value) => value,
+            Values::Latent(latent) => {
+                dmixed = latent.values_backward(tape.get(site(BranchPart::MixedLatent)), &dmixed, grads);
+                let core = self.core_backward(source, site, tape, &dmixed, step, grads);
+                let mut back = Back { layer: self, tables: step.tables, site, tape, dx, grads };
+                latent.queries_backward(core.query, &mut back);
+                return latent.keys_backward(&core.key, &core.value, &mut back);
+            }
+        };
         let mut core = self.core_backward(source, site, tape, &dmixed, step, grads);
 
         if let Some(rows) = self.rope_rows(step.tables) {
@@ -69,11 +80,11 @@ impl AttentionLayer {
         match (source, step.encoded) {
             (CrossGradient::Encoded, Some(encoded)) => {
                 self.key.backward(encoded, &dkey, &mut step.d_encoded, grads);
-                self.value.backward(encoded, &dvalue, &mut step.d_encoded, grads);
+                value.backward(encoded, &dvalue, &mut step.d_encoded, grads);
             }
             (CrossGradient::Own, _) | (CrossGradient::Encoded, None) => {
                 self.key.backward(x, &dkey, dx, grads);
-                self.value.backward(x, &dvalue, dx, grads);
+                value.backward(x, &dvalue, dx, grads);
             }
         }
     }
@@ -89,9 +100,13 @@ impl AttentionLayer {
         grads: &mut Gradients,
     ) -> CoreGradient {
         let query = tape.get(site(BranchPart::QueryRotated));
-        let (key, value) = (tape.get(site(BranchPart::KeyRotated)), tape.get(site(BranchPart::Value)));
-        let mut d =
-            CoreGradient { query: vec![0.0; query.len()], key: vec![0.0; key.len()], value: vec![0.0; value.len()] };
+        let key = tape.get(site(BranchPart::KeyRotated));
+        let value: &[f32] = match &self.value {
+            Values::Projected(_) => tape.get(site(BranchPart::Value)),
+            Values::Latent(_) => &[],
+        };
+        let values = key.len() / self.spec.key_dim * self.spec.value_dim;
+        let mut d = CoreGradient { query: vec![0.0; query.len()], key: vec![0.0; key.len()], value: vec![0.0; values] };
         let mut dsinks = self.sinks.as_ref().map(|(_, sinks)| vec![0.0; sinks.len()]);
         let (query_width, out_width) = (self.spec.heads * self.spec.key_dim, self.spec.heads * self.spec.value_dim);
         let (key_width, value_width) =

@@ -194,6 +194,41 @@ pub fn ffn(ffn: &Ffn) -> String {
         Ffn::Gated { hidden, activation, bias } => {
             format!("down({}(gate(x)) * up(x)), hidden {hidden}, {}", activation_name(*activation), with(*bias))
         }
+        Ffn::Moe(moe) => {
+            let shared = match &moe.shared {
+                None => String::new(),
+                Some(SharedExpert { hidden, gate: false }) => format!(", and one of {hidden} for every token"),
+                Some(SharedExpert { hidden, gate: true }) => format!(", and a gated one of {hidden} for every token"),
+            };
+            let (unit, chosen) = (unit_name(moe.unit), moe.chosen);
+            let Moe { experts, hidden, .. } = moe;
+            format!(
+                "{chosen} of {experts} experts by {}: {unit}, hidden {hidden}, {}{shared}",
+                router(&moe.router),
+                with(moe.bias)
+            )
+        }
+    }
+}
+
+fn unit_name(unit: GatedUnit) -> String {
+    match unit {
+        GatedUnit::Product(activation) => format!("down({}(gate(x)) * up(x))", activation_name(activation)),
+        GatedUnit::ClampedSwish { alpha, limit } => format!("gate times sigmoid({alpha} gate), clamped to {limit}"),
+    }
+}
+
+fn router(router: &Router) -> String {
+    let scores = match router.scores {
+        RouterScores::Softmax { renormalize: false } => "softmax",
+        RouterScores::Softmax { renormalize: true } => "softmax, weights summing to 1",
+        RouterScores::ChosenSoftmax => "logit, softmax over the chosen",
+        RouterScores::Sigmoid { correction: false, .. } => "sigmoid",
+        RouterScores::Sigmoid { correction: true, .. } => "corrected sigmoid",
+    };
+    match router.groups {
+        None => scores.into(),
+        Some(groups) => format!("{scores} within {} of {} groups", groups.chosen, groups.count),
     }
 }
 
@@ -202,6 +237,7 @@ pub fn ffn_name(ffn: &Ffn) -> String {
     match ffn {
         Ffn::Mlp { hidden, activation, .. } => format!("{} {hidden}", activation_name(*activation)),
         Ffn::Gated { hidden, activation, .. } => format!("gated {} {hidden}", activation_name(*activation)),
+        Ffn::Moe(moe) => format!("{} of {} experts of {}", moe.chosen, moe.experts, moe.hidden),
     }
 }
 

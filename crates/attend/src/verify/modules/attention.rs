@@ -140,6 +140,7 @@ impl Row {
 
     fn kv(&self) -> KvBlocks<'_> {
         KvBlocks {
+            values_in_keys: false,
             key_type: DType::F32,
             value_type: DType::F32,
             layout: KvLayout::TokenMajor,

@@ -1,0 +1,177 @@
+//! Mixtures of experts: each token goes through the few experts that its router chose, and only those are computed.
+//!
+//! The choices of a packed batch are grouped by expert, so that each expert's matrices are read once a step. What an
+//! expert gives for a token does not depend on the group, and a token's experts are added up in the order of their
+//! numbers: its answer does not depend on the company.
+
+mod backward;
+mod balance;
+mod router;
+mod unit;
+
+pub use balance::Balance;
+
+use crate::linear::Linear;
+use crate::observer::{Observer, offer};
+use crate::site::{BranchPart, Site};
+use crate::spec::Moe;
+use std::ops::Range;
+use unit::sigmoid;
+
+#[derive(Debug, Clone)]
+pub struct MoeLayer {
+    pub spec: Moe,
+    pub router: Linear,
+    /// Added to the scores for the choice alone, [E].
+    pub correction: Option<Vec<f32>>,
+    pub experts: Vec<Expert>,
+    pub shared: Option<SharedLayer>,
+}
+
+/// One expert's projections.
+#[derive(Debug, Clone)]
+pub struct Expert {
+    pub gate: Linear,
+    pub up: Linear,
+    pub down: Linear,
+}
+
+/// The part that every token goes through.
+#[derive(Debug, Clone)]
+pub struct SharedLayer {
+    pub expert: Expert,
+    /// To the number whose sigmoid multiplies it.
+    pub gate: Option<Linear>,
+}
+
+/// The choices of a batch, by expert and then by token. A choice is `token * k + place`.
+struct Groups {
+    choices: Vec<usize>,
+    /// Where in `choices` each expert's are.
+    ranges: Vec<Range<usize>>,
+}
+
+impl Groups {
+    fn new(chosen: &[usize], experts: usize) -> Groups {
+        let mut choices: Vec<usize> = (0..chosen.len()).collect();
+        choices.sort_by_key(|choice| chosen[*choice]);
+        let mut start = 0;
+        let count = |expert| chosen.iter().filter(|chosen| **chosen == expert).count();
+        let range = |expert| {
+            let range = start..start + count(expert);
+            start = range.end;
+            range
+        };
+        Groups { ranges: (0..experts).map(range).collect(), choices }
+    }
+}
+
+impl MoeLayer {
+    /// `x` [N, D] to [N, D].
+    pub fn forward<O: Observer + ?Sized>(
+        &self,
+        x: &[f32],
+        site: impl Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) -> Vec<f32> {
+        let (width, k) = (self.router.in_features(), self.spec.chosen);
+        let (chosen, weights) = self.route(x, &site, observer);
+        let groups = Groups::new(&chosen, self.spec.experts);
+        let input = gather(x, width, groups.choices.iter().map(|choice| choice / k));
+        let shape = [groups.choices.len(), self.spec.hidden];
+        let mut up = self.each(&groups, &input, |expert| &expert.up);
+        offer(observer, site(BranchPart::Up), &mut up, &shape);
+        let mut hidden = self.each(&groups, &input, |expert| &expert.gate);
+        offer(observer, site(BranchPart::Gate), &mut hidden, &shape);
+        self.spec.unit.apply(&mut hidden, &up);
+        offer(observer, site(BranchPart::Hidden), &mut hidden, &shape);
+        let mut given = self.each(&groups, &hidden, |expert| &expert.down);
+        offer(observer, site(BranchPart::ExpertOut), &mut given, &[groups.choices.len(), width]);
+        let mut out = vec![0.0; x.len()];
+        for (choice, given) in groups.choices.iter().zip(given.chunks_exact(width)) {
+            add_weighted(&mut out[choice / k * width..][..width], given, weights[*choice]);
+        }
+        if let Some(shared) = &self.shared {
+            self.add_shared(shared, x, &mut out, &site, observer);
+        }
+        out
+    }
+
+    /// The experts of each token and their weights, both [N, k].
+    fn route<O: Observer + ?Sized>(
+        &self,
+        x: &[f32],
+        site: &impl Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) -> (Vec<usize>, Vec<f32>) {
+        let mut logits = self.router.forward(x);
+        let rows = logits.len() / self.spec.experts;
+        let (all, few) = ([rows, self.spec.experts], [rows, self.spec.chosen]);
+        offer(observer, site(BranchPart::RouterLogits), &mut logits, &all);
+        let mut scores = router::scores(&self.spec, &logits);
+        offer(observer, site(BranchPart::RouterScores), &mut scores, &all);
+        let mut chosen = router::choose(&self.spec, &scores, self.correction.as_deref());
+        if observer.active() && observer.wants(site(BranchPart::Experts)) {
+            let mut numbers: Vec<f32> = chosen.iter().map(|expert| *expert as f32).collect();
+            observer.visit(site(BranchPart::Experts), &mut numbers, &few);
+            chosen = self.experts_of(&numbers);
+        }
+        let mut weights = router::weights(&self.spec, &scores, &chosen);
+        offer(observer, site(BranchPart::ExpertWeights), &mut weights, &few);
+        (chosen, weights)
+    }
+
+    /// The experts that numbers at a site mean: whoever watches may have changed them.
+    fn experts_of(&self, numbers: &[f32]) -> Vec<usize> {
+        numbers.iter().map(|number| (*number as usize).min(self.spec.experts - 1)).collect()
+    }
+
+    /// One projection of every expert over the rows of its group.
+    fn each(&self, groups: &Groups, x: &[f32], projection: impl Fn(&Expert) -> &Linear) -> Vec<f32> {
+        let mut out = Vec::new();
+        for (expert, range) in self.experts.iter().zip(&groups.ranges).filter(|(_, range)| !range.is_empty()) {
+            let linear = projection(expert);
+            let width = linear.in_features();
+            out.extend(linear.forward(&x[range.start * width..range.end * width]));
+        }
+        out
+    }
+
+    fn add_shared<O: Observer + ?Sized>(
+        &self,
+        shared: &SharedLayer,
+        x: &[f32],
+        out: &mut [f32],
+        site: &impl Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) {
+        let width = self.router.in_features();
+        let shape = [x.len() / width, shared.expert.up.out_features()];
+        let mut up = shared.expert.up.forward(x);
+        offer(observer, site(BranchPart::SharedUp), &mut up, &shape);
+        let mut hidden = shared.expert.gate.forward(x);
+        offer(observer, site(BranchPart::SharedGate), &mut hidden, &shape);
+        self.spec.unit.apply(&mut hidden, &up);
+        offer(observer, site(BranchPart::SharedHidden), &mut hidden, &shape);
+        let mut given = shared.expert.down.forward(&hidden);
+        offer(observer, site(BranchPart::SharedOut), &mut given, &[shape[0], width]);
+        let scale = shared.gate.as_ref().map(|gate| {
+            let mut scale = gate.forward(x);
+            offer(observer, site(BranchPart::SharedScale), &mut scale, &[shape[0], 1]);
+            scale
+        });
+        for (row, (out, given)) in out.chunks_exact_mut(width).zip(given.chunks_exact(width)).enumerate() {
+            add_weighted(out, given, scale.as_ref().map_or(1.0, |scale| sigmoid(scale[row])));
+        }
+    }
+}
+
+/// Rows of `x` [_, width], in this order.
+fn gather(x: &[f32], width: usize, rows: impl Iterator<Item = usize>) -> Vec<f32> {
+    rows.flat_map(|row| &x[row * width..(row + 1) * width]).copied().collect()
+}
+
+/// `out += weight * x`
+fn add_weighted(out: &mut [f32], x: &[f32], weight: f32) {
+    out.iter_mut().zip(x).for_each(|(out, x)| *out += weight * x);
+}

@@ -42,6 +42,13 @@ pub enum Error {
     #[error(transparent)]
     Model(#[from] attend_nn::Error),
 
+    #[error(transparent)]
+    Text(#[from] attend_text::Error),
+
+    /// A file of the model says something that makes no sense.
+    #[error(transparent)]
+    Files(#[from] attend_model::Error),
+
     /// The model cannot do what is asked.
     #[error("{0}")]
     Unsupported(String),

@@ -20,6 +20,7 @@ pub mod search;
 pub mod source;
 pub mod stop;
 mod tokenizer;
+pub mod translate;
 mod validate;
 pub mod vocabulary;
 
@@ -32,3 +33,4 @@ pub use output::{Choice, Event, Finish, Output, Prompt, Timings, Usage};
 pub use request::Surroundings;
 pub use sampler::SamplerKind;
 pub use score::{Method, Perplexity, Score};
+pub use translate::{Task, TaskPrompt, TextTask};

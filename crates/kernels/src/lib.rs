@@ -23,7 +23,7 @@ mod vecmath;
 
 pub use activation::Activation;
 pub use attention::{
-    Bias, Call, Gradients, Gathered, Heads, Inputs, KvBlocks, KvLayout, Scores, attention_backward, attention_mix,
+    Bias, Call, Gathered, Gradients, Heads, Inputs, KvBlocks, KvLayout, Scores, attention_backward, attention_mix,
     attention_probs, attention_scores, bytes_of, flash, textbook,
 };
 pub use dtype::DType;

@@ -160,26 +160,41 @@ impl EmbedLayer {
             projection.backward(sum, &d, &mut dsum, grads);
             d = dsum;
         }
-        let ids = |ids: &[u32]| ids.iter().map(|id| *id as usize).collect::<Vec<_>>();
-        self.scatter(&self.table_name, &self.tokens, &ids(&packed.token_ids), self.spec.scale, &d, grads);
+        let tokens = Rows { numbers: &numbers(&packed.token_ids), scale: self.spec.scale, skip: self.spec.padding };
+        scatter(&self.table_name, &self.tokens, &tokens, &d, grads);
         if let Some(types) = &self.types {
             let name = format!("{}embed.types.weight", self.prefix);
-            self.scatter(&name, types, &ids(&packed.token_types), 1.0, &d, grads);
+            scatter(&name, types, &Rows { numbers: &numbers(&packed.token_types), scale: 1.0, skip: None }, &d, grads);
         }
         if let (Some(table), AbsolutePositions::Learned { .. }) = (&self.positions, self.spec.positions) {
             let name = format!("{}embed.positions.weight", self.prefix);
-            self.scatter(&name, table, &self.numbers(packed), 1.0, &d, grads);
+            // Padding that is not counted has a row of its own, which stays as it is too.
+            let padding = self.spec.uncounted.filter(|id| Some(*id) == self.spec.padding);
+            let skip = padding.and(self.spec.positions.before_first());
+            scatter(&name, table, &Rows { numbers: &self.numbers(packed), scale: 1.0, skip }, &d, grads);
         }
     }
+}
 
-    /// Adds each row of `d`, scaled, to the gradient of the table row it was gathered from.
-    fn scatter(&self, name: &str, table: &Matrix, rows: &[usize], scale: f32, d: &[f32], grads: &mut Gradients) {
-        let width = table.cols();
-        if let Some(slot) = grads.slot(name, table.rows() * width) {
-            for (row, d) in rows.iter().zip(d.chunks_exact(width)) {
-                let slot = &mut slot[row * width..(row + 1) * width];
-                slot.iter_mut().zip(d).for_each(|(slot, d)| *slot += d * scale);
-            }
+/// Rows that were read of a table, times `scale`; `skip` is one that gets no gradient.
+struct Rows<'a> {
+    numbers: &'a [usize],
+    scale: f32,
+    skip: Option<u32>,
+}
+
+fn numbers(ids: &[u32]) -> Vec<usize> {
+    ids.iter().map(|id| *id as usize).collect()
+}
+
+/// Adds each row of `d`, scaled, to the gradient of the table row it was gathered from.
+fn scatter(name: &str, table: &Matrix, rows: &Rows, d: &[f32], grads: &mut Gradients) {
+    let width = table.cols();
+    let skip = rows.skip.map(|skip| skip as usize);
+    if let Some(slot) = grads.slot(name, table.rows() * width) {
+        for (&row, d) in rows.numbers.iter().zip(d.chunks_exact(width)).filter(|(row, _)| Some(**row) != skip) {
+            let slot = &mut slot[row * width..(row + 1) * width];
+            slot.iter_mut().zip(d).for_each(|(slot, d)| *slot += d * rows.scale);
         }
     }
 }

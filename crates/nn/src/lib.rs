@@ -33,6 +33,6 @@ pub use batch::{Batch, Encoded, Sequence};
 pub use cache::{BLOCK_TOKENS, KvCache, KvTypes, Memory};
 pub use error::Error;
 pub use grads::Gradients;
-pub use model::Model;
+pub use model::{Model, one_later};
 pub use observer::{Nobody, Observer, Recorder, Tape};
 pub use walk::RunOptions;

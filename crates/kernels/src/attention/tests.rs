@@ -484,10 +484,9 @@ impl Values {
         let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
         let bias = match &problem.bias {
             OwnBias::None => Vec::new(),
-            OwnBias::Key(values)
-            | OwnBias::Distance(values)
-            | OwnBias::Full(values)
-            | OwnBias::Gathered(values, _) => wide(values),
+            OwnBias::Key(values) | OwnBias::Distance(values) | OwnBias::Full(values) | OwnBias::Gathered(values, _) => {
+                wide(values)
+            }
         };
         Values {
             query: wide(&problem.query),

@@ -7,11 +7,14 @@ use attend_format::{Checkpoint, Kind};
 use attend_nn::spec::{Head, ModelSpec, SequenceSource};
 
 mod albert;
+mod bart;
 mod bert;
+mod blenderbot;
 mod bloom;
 mod distilbert;
 mod electra;
 mod falcon;
+mod fsmt;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -19,11 +22,15 @@ mod gpt2;
 mod gpt_neo;
 mod gpt_neox;
 mod llama;
+mod m2m100;
+mod marian;
+mod mbart;
 mod mistral;
 mod modernbert;
 mod mpnet;
 mod mpt;
 mod nomic_bert;
+mod pegasus;
 mod phi3;
 mod qwen2;
 mod qwen3;
@@ -54,12 +61,15 @@ pub fn architectures() -> &'static [&'static Architecture] {
 
 static ALL: &[&Architecture] = &[
     &albert::ALBERT,
+    &bart::BART,
     &bert::BERT,
+    &blenderbot::BLENDERBOT,
     &bloom::BLOOM,
     &roberta::CAMEMBERT,
     &distilbert::DISTILBERT,
     &electra::ELECTRA,
     &falcon::FALCON,
+    &fsmt::FSMT,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
@@ -67,12 +77,16 @@ static ALL: &[&Architecture] = &[
     &gpt_neo::GPT_NEO,
     &gpt_neox::GPT_NEOX,
     &llama::LLAMA,
+    &m2m100::M2M100,
+    &marian::MARIAN,
+    &mbart::MBART,
     &mistral::MISTRAL,
     &modernbert::MODERNBERT,
     &mpnet::MPNET,
     &mpt::MPT,
     &t5::MT5,
     &nomic_bert::NOMIC_BERT,
+    &pegasus::PEGASUS,
     &phi3::PHI3,
     &qwen2::QWEN2,
     &qwen3::QWEN3,

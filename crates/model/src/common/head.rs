@@ -24,7 +24,7 @@ pub fn head_kind(c: &Reader, default: HeadKind) -> Result<HeadKind, Error> {
     Ok(match name.strip_prefix(c.class).unwrap_or(name) {
         "Model" | "TextModel" => HeadKind::None,
         "EncoderModel" => HeadKind::EncoderOnly,
-        "ForCausalLM" | "LMHeadModel" | "ForConditionalGeneration" | "WithLMHeadModel" => HeadKind::Lm,
+        "ForCausalLM" | "LMHeadModel" | "ForConditionalGeneration" | "WithLMHeadModel" | "MTModel" => HeadKind::Lm,
         "ForMaskedLM" | "ForPreTraining" => HeadKind::MaskedLm,
         "ForSequenceClassification" | "ForMultipleChoice" => HeadKind::Sequence,
         "ForTokenClassification" => HeadKind::Token,

@@ -7,6 +7,7 @@ mod encoder;
 mod head;
 mod rope;
 mod sizes;
+mod translator;
 mod windows;
 
 pub use activation::feed_forward;
@@ -14,4 +15,5 @@ pub use encoder::{EncoderHeads, absolute, counted, dense_head, encoder, encoder_
 pub use head::{HeadKind, lm, translation};
 pub use rope::{RopeDefaults, rope, rope_for};
 pub use sizes::{SizeDefaults, Sizes, attention, decoder, embed, encoder_alone, pre_norm, stack};
+pub use translator::{Family, Positions, stored, translator, translator_tables};
 pub use windows::{causal, local_layers, period, sliding, sliding_layers};

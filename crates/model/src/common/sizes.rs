@@ -105,6 +105,7 @@ pub fn embed(s: &Sizes) -> Embed {
         token_types: None,
         norm: None,
         uncounted: None,
+        padding: None,
     }
 }
 

@@ -40,6 +40,7 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
         token_types: Some(2),
         norm: Some(norm),
         uncounted: None,
+        padding: None,
     };
     let relative_bias = Some(RelativeBias { buckets: 4, max_distance: 8, bidirectional: true, heads: 2 });
     Stack { width: 8, embed, layers: vec![layer], relative_bias, final_norm: Some(norm) }

@@ -145,6 +145,7 @@ pub fn stack(layer: Layer) -> Stack {
             token_types: None,
             norm: None,
             uncounted: None,
+            padding: None,
         },
         layers: vec![layer, second],
         relative_bias: None,

@@ -7,7 +7,7 @@ use attend_engine::{Beam, EarlyStopping, Engine, EngineOptions, Error, GenerateO
 use attend_kernels::{Compute, DType, dequantize, quantize};
 use attend_model::{LoadOptions, Loaded, describe, load};
 use attend_nn::site::{LayerPart, Place, Site};
-use attend_nn::spec::StackKind;
+use attend_nn::spec::{Activation, Body, Ffn, Head, ModelSpec, StackKind};
 use attend_nn::{Batch, KvTypes, Nobody, Recorder, RunOptions};
 use attend_testkit::files::safetensors::{self, Tensor};
 use attend_testkit::golden::golden_root;
@@ -133,6 +133,26 @@ fn a_search_by_hand() {
             }
         }
     }
+}
+
+/// S2S-05: the three versions of T5. Logits are scaled by the width where, and only where, the output matrix is the table.
+/// (That their numbers are the reference's, `attend verify goldens` shows.)
+#[test]
+fn versions_of_a_family_scale_tied_logits_alone() {
+    let head = |path: &Path| match describe(path).expect("described").spec {
+        ModelSpec { head: Head::Lm(lm), body: Body::EncoderDecoder { encoder, .. }, .. } => {
+            (lm.tied, lm.scale, matches!(encoder.layers[0].ffn, Ffn::Gated { activation: Activation::GeluTanh, .. }))
+        }
+        other => panic!("a translator is expected: {other:?}"),
+    };
+    let scale = 32f32.powf(-0.5);
+    assert_eq!(head(&golden_root().join("t5-v1.0")), (true, scale, false));
+    assert_eq!(head(&golden_root().join("t5-v1.1")), (false, 1.0, true));
+    let tied = changed("t5-v1.1", |config| {
+        config.insert("tie_word_embeddings".into(), json!(true));
+        config.remove("scale_decoder_outputs");
+    });
+    assert_eq!(head(tied.path()), (true, scale, true));
 }
 
 /// S2S-06: the second matrix of each feed-forward part so large that hidden values are beyond 16-bit floats.

@@ -1,6 +1,5 @@
 //! Which test stands for each reported fault (configurations, weights, GGUF, tokens, templates, translation, sampling,
-//! streams), that
-//! those tests are still there, and the tests of the kinds that no other file has.
+//! streams), that those tests are still there, and the tests of the kinds that no other file has.
 //!
 //! Not here: WGT-08 is about adapters, which are not built yet. CFG-08 names a family that is not built yet; the check of
 //! a learned table's length is the same for the one that is. SMP-03 is of one process here; requests of a server come later.

@@ -15,6 +15,7 @@ be judged. Needs: torch, transformers, tokenizers, safetensors, gguf, numpy.
 """
 
 import argparse
+import copy
 import hashlib
 import json
 from importlib.metadata import version
@@ -142,6 +143,22 @@ def record_decoder(file, args):
     }
 
 
+BEAMS = {"num_beams": 4, "num_return_sequences": 2, "length_penalty": 1.2, "early_stopping": False}
+
+
+def beams_of(model, double, source, args):
+    """The best sequences of beam search with their scores, where float64 finds the same ones."""
+    settings = {**BEAMS, "do_sample": False, "max_new_tokens": args.tokens}
+    settings |= {"return_dict_in_generate": True, "output_scores": True}
+    found = [m.generate(torch.tensor([source]), **settings) for m in (model, double)]
+    if not torch.equal(found[0].sequences, found[1].sequences):
+        return {}
+    pad = model.config.pad_token_id
+    rows = zip(found[0].sequences[:, 1:].tolist(), found[0].sequences_scores.tolist())
+    trimmed = [{"ids": [id for id in row if id != pad], "score": round(score, 6)} for row, score in rows]
+    return {"beams": trimmed}
+
+
 def record_seq2seq(folder, args):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
@@ -154,6 +171,7 @@ def record_seq2seq(folder, args):
         decoder = torch.tensor([[start] + target[:-1]])
         return model(input_ids=torch.tensor([source]), decoder_input_ids=decoder, use_cache=False).logits[0]
 
+    double = copy.deepcopy(model).double()
     kept, dropped = [], []
     for name, text in prompts.SOURCES.items():
         source = tokenizer.encode(text).ids
@@ -162,7 +180,8 @@ def record_seq2seq(folder, args):
         found = entry(path, stopped, logits_of(source, path), args.gap)
         if found:
             text_out = tokenizer.decode(found["greedy_ids"])
-            kept.append({"name": name, "text": text, "prompt_ids": source, **found, "continuation": text_out})
+            beams = beams_of(model, double, source, args)
+            kept.append({"name": name, "text": text, "prompt_ids": source, **found, "continuation": text_out, **beams})
         else:
             dropped.append(name)
     source, target = tokenizer.encode(prompts.SCORED).ids, tokenizer.encode(prompts.TARGET).ids
@@ -171,6 +190,8 @@ def record_seq2seq(folder, args):
         "architecture": "t5",
         "decoder_start_token_id": start,
         "stop_ids": sorted(stop),
+        "beam_settings": BEAMS,
+        "max_new_tokens": args.tokens,
         "prompts": kept,
         "left_out": dropped,
         "score": {**score, **likelihood(logits_of(source, target), target)},

@@ -15,16 +15,14 @@ def settings(subject, options):
     stated = {"eos_token_id": base.eos_token_id, "max_new_tokens": options.max_new_tokens, "pad_token_id": subject.pad}
     if subject.kind == "seq2seq":
         stated["decoder_start_token_id"] = base.decoder_start_token_id or subject.config.decoder_start_token_id
-    for name in (
-        "forced_bos_token_id",
-        "forced_eos_token_id",
-        "no_repeat_ngram_size",
-        "min_length",
-        "repetition_penalty",
-        "bad_words_ids",
-    ):
-        if getattr(base, name, None) not in (None, 0, 1.0):
-            stated[name] = getattr(base, name)
+    lists_and_ids = ("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids")
+    lists_and_ids += ("suppress_tokens", "begin_suppress_tokens", "exponential_decay_length_penalty")
+    numbers = ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens")
+    numbers += ("repetition_penalty", "encoder_repetition_penalty")
+    for name in lists_and_ids + numbers:
+        value = getattr(base, name, None)
+        if value is not None and not (name in numbers and value in (0, 1.0)):
+            stated[name] = value
     return stated
 
 

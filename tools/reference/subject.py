@@ -21,6 +21,7 @@ KINDS = {
     "ForQuestionAnswering": "qa",
     "ElectraForPreTraining": "disc",
     "ForConditionalGeneration": "seq2seq",
+    "MTModel": "seq2seq",
     "Model": "encoder",
 }
 
@@ -153,7 +154,9 @@ def make_inputs(subject, options):
         text_rows(subject, options.prompts) if options.prompts else random_rows(subject, options.lengths, options.seed)
     )
     eos = getattr(subject.config, "eos_token_id", None)
-    if subject.kind == "seq2seq" and not options.prompts and isinstance(eos, int):
+    # The classifier of an encoder-decoder reads at the last end token, so there must be one.
+    ends = subject.kind == "seq2seq" or (subject.kind == "seqcls" and subject.config.is_encoder_decoder)
+    if ends and not options.prompts and isinstance(eos, int):
         rows = [row[:-1] + [eos] for row in rows]
     made = {}
     made["right.input_ids"], made["right.attention_mask"] = padded(rows, subject.pad)
@@ -165,13 +168,21 @@ def make_inputs(subject, options):
         made["train.labels"] = padded(
             [row[:-1] + ([eos] if isinstance(eos, int) else row[-1:]) for row in targets], IGNORED
         )[0]
-        made["right.decoder_input_ids"] = subject.model.prepare_decoder_input_ids_from_labels(
-            labels=made["train.labels"]
-        )
+        made["right.decoder_input_ids"] = decoder_inputs(subject, made["train.labels"])
         made["right.decoder_mask"] = (made["train.labels"] != IGNORED).long()
     elif options.train:
         made |= make_labels(subject, made, generator)
     return made
+
+
+def decoder_inputs(subject, labels):
+    """The labels one place later, as the model's own training makes them."""
+    prepare = getattr(subject.model, "prepare_decoder_input_ids_from_labels", None)
+    if prepare is not None:
+        return prepare(labels=labels)
+    filled = labels.masked_fill(labels == IGNORED, subject.pad)
+    start = torch.full_like(filled[:, :1], subject.config.decoder_start_token_id)
+    return torch.cat([start, filled[:, :-1]], dim=1)
 
 
 def make_labels(subject, made, generator):

@@ -1,5 +1,5 @@
-//! Which test stands for each reported fault (configurations, weights, GGUF, tokens, templates, sampling, streams), that
-//! those tests are still there, and the tests of the kinds that no other file has.
+//! Which test stands for each reported fault (configurations, weights, GGUF, tokens, templates, translation, sampling,
+//! streams), that those tests are still there, and the tests of the kinds that no other file has.
 //!
 //! Not here: WGT-08 is about adapters, which are not built yet. CFG-08 names a family that is not built yet; the check of
 //! a learned table's length is the same for the one that is. SMP-03 is of one process here; requests of a server come later.
@@ -53,6 +53,12 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("TPL-03", "text/tests/template_rules.rs", "features_render_as_in_python"),
     ("TPL-05", "text/tests/template_rules.rs", "no_template_is_an_error_not_a_guess"),
     ("TPL-06", "text/tests/template_rules.rs", "a_template_reaches_nothing"),
+    ("S2S-01", "engine/tests/seq2seq.rs", "decoders_start_with_what_the_files_say"),
+    ("S2S-01", "engine/tests/seq2seq.rs", "a_missing_start_is_the_familys_default_or_an_error"),
+    ("S2S-02", "engine/tests/seq2seq.rs", "languages_reach_the_encoder_and_the_first_token"),
+    ("S2S-05", "engine/tests/seq2seq.rs", "versions_of_a_family_scale_tied_logits_alone"),
+    ("S2S-06", "engine/tests/seq2seq.rs", "hidden_values_beyond_16_bit_floats_stay_finite"),
+    ("S2S-07", "engine/tests/seq2seq.rs", "a_search_by_hand"),
     ("SMP-01", "engine/src/sampler/penalties.rs", "repetition_makes_repeats_less_likely_whatever_the_sign_and_once"),
     ("SMP-03", "engine/tests/answers.rs", "choices_do_not_depend_on_their_neighbours"),
     ("SMP-04", "engine/tests/models.rs", "a_damaged_weight_is_an_error_that_names_the_logits"),

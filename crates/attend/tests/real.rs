@@ -144,6 +144,41 @@ fn qwen2_5_coder_1_5b_agrees() {
 #[test]
 fn flan_t5_small() {
     check_continuations("flan-t5-small-title", "flan-t5-small-title");
+    check_beams("flan-t5-small-title", "flan-t5-small-title");
+}
+
+/// The best sequences of beam search with their scores, in f32; the ids of the best one in the model's own arithmetic.
+fn check_beams(name: &str, place: &str) {
+    let Some(path) = model(name, place) else { return };
+    let reference = recorded(name);
+    let ends = ids(&reference["stop_ids"]);
+    for (compute, dtype) in [(Compute::F32, DType::F32), (Compute::Native, DType::F16)] {
+        let loaded = loaded(&path, compute);
+        let options = EngineOptions { kv: KvTypes::both(dtype), ..EngineOptions::default() };
+        let mut engine = Engine::new(&loaded, None, &options).expect("an engine");
+        engine.surroundings_mut().end_ids = ends.clone();
+        let mut given = vec![("max_tokens".to_owned(), reference["max_new_tokens"].clone())];
+        let settings = reference["beam_settings"].as_object().expect("settings");
+        given.extend(settings.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let options = engine.options(given).expect("options").options;
+        let cases = reference["prompts"].as_array().expect("prompts").iter().filter(|case| case.get("beams").is_some());
+        let mut count = 0;
+        for case in cases {
+            let prompt = Prompt::source(ids(&case["prompt_ids"]));
+            let output = engine.generate(prompt, &options, &mut |_| ControlFlow::Continue(())).expect("an answer");
+            let expected = case["beams"].as_array().expect("beams");
+            let checked = if compute == Compute::F32 { expected.len() } else { 1 };
+            for (choice, expected) in output.choices.iter().zip(expected).take(checked) {
+                assert_eq!(choice.token_ids, ids(&expected["ids"]), "{name} {}: {compute:?}", case["name"]);
+                let score = expected["score"].as_f64().expect("a score");
+                let error = (f64::from(choice.score.expect("a score")) - score).abs();
+                let allowed = if compute == Compute::F32 { 1e-3 } else { 1e-2 };
+                assert!(error < allowed, "{name} {}: {compute:?}: {:?} against {score}", case["name"], choice.score);
+            }
+            count += 1;
+        }
+        assert!(count >= 20, "at least twenty searches");
+    }
 }
 
 #[test]

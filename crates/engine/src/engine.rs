@@ -39,7 +39,7 @@ impl Default for EngineOptions {
 #[derive(Debug)]
 pub struct Engine<'m> {
     source: ModelSource<'m>,
-    described: &'m Described,
+    pub(crate) described: &'m Described,
     tokenizer: Option<&'m Tokenizer>,
     around: Surroundings,
 }

@@ -66,6 +66,10 @@ pub enum Error {
     #[error(transparent)]
     Format(#[from] attend_format::Error),
 
+    /// A file of the model says something that makes no sense.
+    #[error(transparent)]
+    Files(#[from] attend_model::Error),
+
     /// The model cannot do what is asked.
     #[error("{0}")]
     Unsupported(String),

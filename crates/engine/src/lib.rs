@@ -21,6 +21,7 @@ pub mod source;
 pub mod stop;
 pub mod tasks;
 mod tokenizer;
+pub mod translate;
 mod validate;
 pub mod vocabulary;
 
@@ -33,3 +34,4 @@ pub use output::{Choice, Event, Finish, Output, Prompt, Timings, Usage};
 pub use request::Surroundings;
 pub use sampler::SamplerKind;
 pub use score::{Method, Perplexity, Score};
+pub use translate::{Task, TaskPrompt, TextTask};

@@ -6,11 +6,10 @@ use crate::error::Error;
 use crate::generation::{self, GenerationDefaults};
 use crate::mapping::{self, Mapped, TiedCopy};
 use crate::memory;
-use crate::reader::Reader;
+use crate::reader::{Log, Reader};
 use attend_format::{Checkpoint, Config, Kind, unsupported_quantization};
 use attend_kernels::DType;
 use attend_nn::spec::ModelSpec;
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -29,9 +28,18 @@ pub struct Described {
     pub notices: Vec<String>,
     pub generation: GenerationDefaults,
     pub(crate) known: &'static Architecture,
+    pub(crate) rotates: bool,
 }
 
 impl Described {
+    /// The token in front of what the decoder of an encoder-decoder reads of a given text: a target in training, or the
+    /// source itself where a head reads it. Usually that which starts a generated text; in some families the text's own last
+    /// token.
+    pub fn start_of(&self, text: &[u32]) -> Option<u32> {
+        let start = || self.generation.decoder_start.or(self.generation.bos).or(self.generation.pad);
+        text.last().copied().filter(|_| self.rotates).or_else(start)
+    }
+
     /// Parameters of the model.
     pub fn parameters(&self) -> u128 {
         cost::parameters(&self.spec)
@@ -65,12 +73,12 @@ pub fn describe_within(path: &Path, available: Option<u64>) -> Result<Described,
     let checkpoint = Checkpoint::open(path)?;
     let known = Architecture::find(&checkpoint)?;
     refuse_quantization(&checkpoint)?;
-    let log: (RefCell<Vec<String>>, Cell<Option<usize>>) = Default::default();
+    let log = Log::default();
     let text = text_part(&checkpoint)?;
     let reader = Reader::new(&checkpoint, text.as_ref().unwrap_or(checkpoint.config()), known.class, &log);
     let spec = (known.spec)(&reader);
     let available = available.unwrap_or(u64::MAX);
-    if let Some(layers) = log.1.get() {
+    if let Some(layers) = log.claimed_layers.get() {
         return Err(too_many_layers(&checkpoint, spec.ok().as_ref(), layers, available));
     }
     let spec = spec?;
@@ -79,12 +87,14 @@ pub fn describe_within(path: &Path, available: Option<u64>) -> Result<Described,
         Ok(mapping) => mapping,
         Err(error) => return Err(impossible(&checkpoint, &spec, available).unwrap_or(error)),
     };
-    let generation = generation::defaults(&checkpoint)?;
-    let mut notices = log.0.into_inner();
+    let mut generation = generation::defaults(&checkpoint, None)?;
+    generation.decoder_start = generation.decoder_start.or(log.decoder_start.get());
+    let rotates = log.rotates.get();
+    let mut notices = log.notices.into_inner();
     notices.extend(mapping.notices);
     notices.dedup();
     let (tensors, copies) = (mapping.tensors, mapping.copies);
-    Ok(Described { spec, architecture: known.name, checkpoint, tensors, copies, notices, generation, known })
+    Ok(Described { spec, architecture: known.name, checkpoint, tensors, copies, notices, generation, known, rotates })
 }
 
 /// The text model's part of a multimodal configuration.

@@ -1,7 +1,8 @@
 //! What a checkpoint says about generation, merged from every place that may say it.
 
+use crate::describe::Described;
 use crate::error::Error;
-use crate::reader::Reader;
+use crate::reader::{Log, Reader};
 use attend_format::{Checkpoint, Config};
 use serde::Serialize;
 use serde_json::Value;
@@ -54,13 +55,45 @@ pub enum EarlyStopping {
     Never,
 }
 
-/// Reads the defaults. Fields of a type that makes no sense are errors, as in any other configuration.
-pub(crate) fn defaults(checkpoint: &Checkpoint) -> Result<GenerationDefaults, Error> {
-    let log = Default::default();
+/// What a configuration says of one task under `task_specific_params`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskDefaults {
+    /// Stands in front of every text.
+    pub prefix: Option<String>,
+    /// The settings of the task, and behind them those of the model.
+    pub generation: GenerationDefaults,
+}
+
+impl Described {
+    /// The names under `task_specific_params`.
+    pub fn tasks(&self) -> Vec<&str> {
+        let tasks = self.checkpoint.config().value("task_specific_params").and_then(Value::as_object);
+        tasks.into_iter().flatten().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// What the configuration says of a task; `None` where it says nothing.
+    ///
+    /// # Errors
+    /// Values of a type that makes no sense.
+    pub fn task(&self, name: &str) -> Result<Option<TaskDefaults>, Error> {
+        let Some(tasks) = self.checkpoint.config().object("task_specific_params")? else { return Ok(None) };
+        let Some(task) = tasks.object(name)? else { return Ok(None) };
+        let log = Log::default();
+        let prefix = Reader::new(&self.checkpoint, &task, "", &log).text("prefix")?.map(str::to_owned);
+        let mut generation = defaults(&self.checkpoint, Some(&task))?;
+        generation.decoder_start = generation.decoder_start.or(self.generation.decoder_start);
+        Ok(Some(TaskDefaults { prefix, generation }))
+    }
+}
+
+/// Reads the defaults, those of `task` before all others. Fields of a type that makes no sense are errors, as in any other
+/// configuration.
+pub(crate) fn defaults(checkpoint: &Checkpoint, task: Option<&Config>) -> Result<GenerationDefaults, Error> {
+    let log = Log::default();
     let mut merged = GenerationDefaults::default();
     let text = checkpoint.config().object("text_config")?;
-    let configs: Vec<&Config> =
-        [checkpoint.generation_config(), Some(checkpoint.config()), text.as_ref()].into_iter().flatten().collect();
+    let files = [task, checkpoint.generation_config(), Some(checkpoint.config()), text.as_ref()];
+    let configs: Vec<&Config> = files.into_iter().flatten().collect();
     for config in configs {
         merged.read(&Reader::new(checkpoint, config, "", &log))?;
     }

@@ -55,6 +55,11 @@ impl Layout {
         for &verb in verbs {
             match verb {
                 Verb::Transpose => layout.transposed = shape.len() == 2,
+                // A column of as many rows, stored transposed.
+                Verb::Row => {
+                    layout.their_shape = [shape, &[1]].concat();
+                    layout.transposed = true;
+                }
                 Verb::AddOne => layout.added = 1,
                 Verb::SubtractOne => layout.added = -1,
                 Verb::QkvBlocks | Verb::QkvGroups => {

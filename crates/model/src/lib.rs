@@ -25,7 +25,7 @@ pub use common::activation_named;
 pub use describe::{Described, describe, describe_within};
 pub use error::{Error, Misshaped, WeightsError};
 pub use export::{FileTensor, Quantity};
-pub use generation::{EarlyStopping, GenerationDefaults};
+pub use generation::{EarlyStopping, GenerationDefaults, TaskDefaults};
 pub use mapping::{Mapped, TiedCopy};
 pub use names::{Leftover, Origin, Table, Tables, Verb};
 pub use reader::Reader;

@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Misshaped, WeightsError};
 use crate::layout::Layout;
-use crate::names::{Leftover, Origin, Table};
+use crate::names::{self, Leftover, Origin};
 use attend_format::Checkpoint;
 use attend_kernels::DType;
-use attend_nn::spec::{Body, Head, ModelSpec};
+use attend_nn::spec::{Body, Head, ModelSpec, Table};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -77,7 +77,7 @@ pub(crate) struct Mapping {
 }
 
 /// Finds every tensor that `spec` needs.
-pub(crate) fn map(spec: &ModelSpec, table: &Table, checkpoint: &Checkpoint) -> Result<Mapping, Error> {
+pub(crate) fn map(spec: &ModelSpec, table: &names::Table, checkpoint: &Checkpoint) -> Result<Mapping, Error> {
     let mut wrong = WeightsError { path: checkpoint.path().to_path_buf(), ..WeightsError::default() };
     let mut mapping = Mapping::default();
     let mut used: HashSet<String> = HashSet::new();
@@ -151,7 +151,7 @@ pub(crate) fn scale_shape(shape: &[usize]) -> Vec<usize> {
 }
 
 /// Where every tensor of `spec` goes in a new file with the names of `table`.
-pub(crate) fn plan(spec: &ModelSpec, table: &Table) -> Result<Vec<Mapped>, Error> {
+pub(crate) fn plan(spec: &ModelSpec, table: &names::Table) -> Result<Vec<Mapped>, Error> {
     let planned = spec.tensors().into_iter().map(|required| {
         let origin = table.origin(&required.name).ok_or_else(|| unlisted(&required.name))?;
         let layout = Layout::new(&required.name, &required.shape, &origin.verbs, spec)?;
@@ -220,13 +220,16 @@ fn find(checkpoint: &Checkpoint, name: &str) -> Option<Found> {
 }
 
 /// Output matrices in the file of a model that uses its token table instead.
-fn tied_copies(spec: &ModelSpec, table: &Table, checkpoint: &Checkpoint, mapping: &Mapping) -> Vec<TiedCopy> {
+fn tied_copies(spec: &ModelSpec, table: &names::Table, checkpoint: &Checkpoint, mapping: &Mapping) -> Vec<TiedCopy> {
     if !matches!(&spec.head, Head::Lm(lm) if lm.tied) {
         return Vec::new();
     }
-    let ours = match spec.body {
+    let ours = match &spec.body {
         Body::Encoder(_) | Body::Decoder(_) => "embed.tokens.weight",
-        Body::EncoderDecoder { .. } => "encoder.embed.tokens.weight",
+        Body::EncoderDecoder { decoder, .. } => match decoder.embed.table {
+            Table::Own => "decoder.embed.tokens.weight",
+            Table::Encoder => "encoder.embed.tokens.weight",
+        },
     };
     let Some(embedding) = mapping.tensors.iter().find(|tensor| tensor.ours == ours) else { return Vec::new() };
     let names = table.origin("head.weight").map(|origin| origin.theirs).unwrap_or_default();
@@ -238,7 +241,7 @@ fn tied_copies(spec: &ModelSpec, table: &Table, checkpoint: &Checkpoint, mapping
 /// Sorts what no weight comes from into buffers, parts that are not built, and surprises.
 fn leftovers(
     spec: &ModelSpec,
-    table: &Table,
+    table: &names::Table,
     checkpoint: &Checkpoint,
     used: &HashSet<String>,
     notices: &mut Vec<String>,
@@ -264,7 +267,7 @@ fn leftovers(
 }
 
 /// The file's names for a head and a pooler that the description does not have.
-fn idle_names(spec: &ModelSpec, table: &Table) -> BTreeSet<String> {
+fn idle_names(spec: &ModelSpec, table: &names::Table) -> BTreeSet<String> {
     let mut names = Vec::new();
     if spec.head == Head::None {
         let parts = ["head.weight", "head.bias", "head.transform.weight", "head.transform.bias"];

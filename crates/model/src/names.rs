@@ -7,6 +7,7 @@
 //! | verb | meaning |
 //! |---|---|
 //! | `transpose` | the matrix is stored `[in, out]` |
+//! | `row` | the vector is stored as a matrix of one row |
 //! | `qkv blocks` | rows are all queries, all keys, all values |
 //! | `qkv groups` | rows are, for each KV head, its queries, its key, its value |
 //! | `qvk quarters` | rows are, for each quarter of the heads, its queries, its values, its keys |
@@ -42,6 +43,7 @@ pub struct Tables {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Transpose,
+    Row,
     QkvBlocks,
     QkvGroups,
     QvkQuarters,
@@ -60,6 +62,7 @@ impl Verb {
     fn parse(text: &str) -> Option<Verb> {
         Some(match text {
             "transpose" => Verb::Transpose,
+            "row" => Verb::Row,
             "qkv blocks" => Verb::QkvBlocks,
             "qkv groups" => Verb::QkvGroups,
             "qvk quarters" => Verb::QvkQuarters,

@@ -14,24 +14,30 @@ pub struct Reader<'a> {
     config: &'a Config,
     /// The class prefix of the architecture, such as `Llama`, that `architectures` entries start with.
     pub(crate) class: &'static str,
-    notices: &'a RefCell<Vec<String>>,
-    claimed_layers: &'a Cell<Option<usize>>,
+    log: &'a Log,
+}
+
+/// What an architecture's function leaves beside the description.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub notices: RefCell<Vec<String>>,
+    /// A number of layers that the files cannot hold.
+    pub claimed_layers: Cell<Option<usize>>,
+    /// The token with which the architecture's decoder starts unless a file says otherwise.
+    pub decoder_start: Cell<Option<u32>>,
+    /// What a decoder reads of a given text begins with the text's last token.
+    pub rotates: Cell<bool>,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(
-        checkpoint: &'a Checkpoint,
-        config: &'a Config,
-        class: &'static str,
-        log: &'a (RefCell<Vec<String>>, Cell<Option<usize>>),
-    ) -> Reader<'a> {
-        Reader { checkpoint, config, class, notices: &log.0, claimed_layers: &log.1 }
+    pub(crate) fn new(checkpoint: &'a Checkpoint, config: &'a Config, class: &'static str, log: &'a Log) -> Reader<'a> {
+        Reader { checkpoint, config, class, log }
     }
 
     /// The same reader over a nested object (`text_config`, `attn_config`).
     pub fn nested<'b>(&'b self, config: &'b Config) -> Reader<'b> {
-        let Reader { checkpoint, class, notices, claimed_layers, .. } = *self;
-        Reader { checkpoint, config, class, notices, claimed_layers }
+        let Reader { checkpoint, class, log, .. } = *self;
+        Reader { checkpoint, config, class, log }
     }
 
     /// The nested object `key`, if there is one.
@@ -55,7 +61,17 @@ impl<'a> Reader<'a> {
 
     /// Adds a line that the user will see.
     pub fn notice(&self, text: impl Into<String>) {
-        self.notices.borrow_mut().push(text.into());
+        self.log.notices.borrow_mut().push(text.into());
+    }
+
+    /// The token with which this architecture's decoder starts where no file says it.
+    pub fn starts_with(&self, token: Option<u32>) {
+        self.log.decoder_start.set(token);
+    }
+
+    /// Says that what the decoder reads of a given text begins with the text's last token.
+    pub fn rotates(&self) {
+        self.log.rotates.set(true);
     }
 
     /// An error about `field` of this configuration.
@@ -217,7 +233,7 @@ impl<'a> Reader<'a> {
         if claimed <= self.checkpoint.tensors().len() {
             return claimed;
         }
-        self.claimed_layers.set(Some(claimed));
+        self.log.claimed_layers.set(Some(claimed));
         1
     }
 

@@ -176,27 +176,46 @@ impl EmbedLayer {
             projection.backward(sum, &d, &mut dsum, grads);
             d = dsum;
         }
-        let ids = |ids: &[u32]| ids.iter().map(|id| *id as usize).collect::<Vec<_>>();
-        self.scatter(&self.table_name, &self.tokens, &ids(&packed.token_ids), &self.token_scales(packed), &d, grads);
+        let scales = self.token_scales(packed);
+        let tokens = Rows { numbers: &numbers(&packed.token_ids), scales: &scales, skip: self.spec.padding };
+        scatter(&self.table_name, &self.tokens, &tokens, &d, grads);
         if let Some(types) = &self.types {
             let name = format!("{}embed.types.weight", self.prefix);
-            self.scatter(&name, types, &ids(&packed.token_types), &[], &d, grads);
+            scatter(&name, types, &Rows { numbers: &numbers(&packed.token_types), scales: &[], skip: None }, &d, grads);
         }
         if let (Some(table), AbsolutePositions::Learned { .. }) = (&self.positions, self.spec.positions) {
             let name = format!("{}embed.positions.weight", self.prefix);
-            self.scatter(&name, table, &self.numbers(packed), &[], &d, grads);
+            // Padding that is not counted has a row of its own, which stays as it is too.
+            let padding = self.spec.uncounted.filter(|id| Some(*id) == self.spec.padding);
+            let skip = padding.and(self.spec.positions.before_first());
+            scatter(&name, table, &Rows { numbers: &self.numbers(packed), scales: &[], skip }, &d, grads);
         }
     }
+}
 
-    /// Adds each row of `d`, scaled where scales are given, to the gradient of the table row it was gathered from.
-    fn scatter(&self, name: &str, table: &Matrix, rows: &[usize], scales: &[f32], d: &[f32], grads: &mut Gradients) {
-        let width = table.cols();
-        if let Some(slot) = grads.slot(name, table.rows() * width) {
-            for (index, (row, d)) in rows.iter().zip(d.chunks_exact(width)).enumerate() {
-                let scale = scales.get(index).copied().unwrap_or(1.0);
-                let slot = &mut slot[row * width..(row + 1) * width];
-                slot.iter_mut().zip(d).for_each(|(slot, d)| *slot += d * scale);
+/// Rows that were read of a table, each times its scale where scales are given; `skip` is one that gets no gradient.
+struct Rows<'a> {
+    numbers: &'a [usize],
+    scales: &'a [f32],
+    skip: Option<u32>,
+}
+
+fn numbers(ids: &[u32]) -> Vec<usize> {
+    ids.iter().map(|id| *id as usize).collect()
+}
+
+/// Adds each row of `d`, scaled, to the gradient of the table row it was gathered from.
+fn scatter(name: &str, table: &Matrix, rows: &Rows, d: &[f32], grads: &mut Gradients) {
+    let width = table.cols();
+    let skip = rows.skip.map(|skip| skip as usize);
+    if let Some(slot) = grads.slot(name, table.rows() * width) {
+        for (index, (&row, d)) in rows.numbers.iter().zip(d.chunks_exact(width)).enumerate() {
+            if Some(row) == skip {
+                continue;
             }
+            let scale = rows.scales.get(index).copied().unwrap_or(1.0);
+            let slot = &mut slot[row * width..(row + 1) * width];
+            slot.iter_mut().zip(d).for_each(|(slot, d)| *slot += d * scale);
         }
     }
 }

@@ -14,6 +14,8 @@ pub enum Error {
     Length { field: &'static str, expected: usize, found: usize },
     #[error("sequence {sequence} is empty")]
     Empty { sequence: usize },
+    #[error("sequence {sequence} has no token {id}, at which the head reads")]
+    NoSuchToken { sequence: usize, id: u32 },
     #[error("the model has no {0}")]
     Missing(&'static str),
     #[error("the cache's {field} type {found} does not hold rows of {width} elements")]

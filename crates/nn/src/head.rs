@@ -6,7 +6,7 @@ use crate::linear::{Linear, add_bias, input_gradient, weight_gradient};
 use crate::norm::NormLayer;
 use crate::observer::{Observer, Tape, offer};
 use crate::site::{HeadPart, Site};
-use crate::spec::{Activation, Head, SequenceSource};
+use crate::spec::{Activation, Head};
 use attend_kernels::Matrix;
 use std::sync::Arc;
 
@@ -126,20 +126,6 @@ impl HeadLayer {
         let mut drows = vec![0.0; rows.len()];
         dense.backward(rows, &d, &mut drows, grads);
         drows
-    }
-
-    /// The row a sequence classifier reads, among a sequence's `length` rows.
-    pub(crate) fn source_row(&self, length: usize) -> usize {
-        match self.spec {
-            Head::Sequence { source: SequenceSource::Last, .. } => length - 1,
-            Head::Sequence {
-                source: SequenceSource::Pooler | SequenceSource::First | SequenceSource::Mean, ..
-            }
-            | Head::None
-            | Head::Lm(_)
-            | Head::Token { .. }
-            | Head::Span { .. } => 0,
-        }
     }
 }
 

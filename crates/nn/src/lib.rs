@@ -35,7 +35,7 @@ pub use batch::{Batch, Encoded, Sequence};
 pub use cache::{BLOCK_TOKENS, KvCache, KvTypes, Memory};
 pub use error::Error;
 pub use grads::Gradients;
-pub use model::Model;
+pub use model::{Model, one_later};
 pub use moe::Balance;
 pub use observer::{Nobody, Observer, Recorder, Tape};
 pub use walk::RunOptions;

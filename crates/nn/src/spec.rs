@@ -76,6 +76,9 @@ pub struct Embed {
     pub uncounted: Option<u32>,
     /// How masked tokens and their number act on the token embeddings.
     pub token_dropout: Option<TokenDropout>,
+    /// A token whose row of the table stays as it is in training: reading it gives no gradient. What a tied output
+    /// matrix gives to the row counts all the same.
+    pub padding: Option<u32>,
 }
 
 /// Masked tokens are embedded as zeros, as if dropped, and the others scaled by `(1 - rate) / (1 - share)`, with the
@@ -118,6 +121,18 @@ pub enum AbsolutePositions {
         layout: SinusoidLayout,
         offset: usize,
     },
+}
+
+impl AbsolutePositions {
+    /// The row before the first position's, where the table has one.
+    pub fn before_first(self) -> Option<u32> {
+        match self {
+            AbsolutePositions::None => None,
+            AbsolutePositions::Learned { offset, .. } | AbsolutePositions::Sinusoidal { offset, .. } => {
+                (offset as u32).checked_sub(1)
+            }
+        }
+    }
 }
 
 /// One transformer unit. `A` is self-attention, `C` cross-attention (where there is one), `F` the feed-forward part,
@@ -392,6 +407,8 @@ pub enum SequenceSource {
     First,
     /// The last token's hidden state.
     Last,
+    /// The hidden state of the last token with this id (BART: the end token).
+    LastOf { id: u32 },
     /// The mean over all tokens (ModernBERT's `classifier_pooling: mean`).
     Mean,
 }

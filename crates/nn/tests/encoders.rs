@@ -41,21 +41,23 @@ fn sequences() {
         (SequenceSource::Last, None, transform(false, Some(LAYER))),
         (SequenceSource::Mean, None, None),
         (SequenceSource::Mean, None, transform(true, Some(LAYER))),
+        (SequenceSource::LastOf { id: 5 }, None, transform(true, None)),
     ];
-    let data = data();
-    let lengths: Vec<usize> = data.iter().map(Vec::len).collect();
+    let mut data = data();
+    data.iter_mut().for_each(|ids| ids.insert(ids.len() / 2, 5));
+    let texts: Vec<&[u32]> = data.iter().map(Vec::as_slice).collect();
     let labels = [Some(1), Some(0), Some(2)];
     for (source, pooler, transform) in cases {
         let spec = spec(Head::Sequence { labels: LABELS, source, transform, bias: true }, pooler);
         let logits = |model: &Model, observer: &mut dyn Observer| {
             let hidden = model.forward(StackKind::Encoder, &mut Batch::of(&data), &RunOptions::default(), observer);
-            model.sequence_logits(&hidden.unwrap(), &lengths, observer).unwrap()
+            model.sequence_logits_of(&hidden.unwrap(), &texts, observer).unwrap()
         };
         let weights = Weights::random(&spec, 21);
         let model = weights.model(&spec);
         let (mut tape, mut grads) = (Tape::new(), Gradients::all());
         let loss = cross_entropy(&logits(&model, &mut tape), LABELS, &labels);
-        let dhidden = model.backward_sequence_logits(&tape, &loss.gradient, &lengths, &mut grads);
+        let dhidden = model.backward_sequence_logits_of(&tape, &loss.gradient, &texts, &mut grads).unwrap();
         model.backward(StackKind::Encoder, &Batch::of(&data), &tape, &dhidden, &mut grads).unwrap();
         let value = |model: &Model| cross_entropy(&logits(model, &mut Nobody), LABELS, &labels).value;
         differences(&format!("{source:?} {transform:?}"), &spec, &weights, &grads, &value);
@@ -179,4 +181,17 @@ fn positions_leave_out_the_uncounted_token() {
     let (first, second) = (&first.records[0].value, &second.records[0].value);
     assert_eq!(first[..WIDTH], second[..WIDTH]);
     assert_eq!(first[2 * WIDTH..], second[WIDTH..]);
+}
+
+/// A head that finds its row by a token needs the tokens, and the token in each of them.
+#[test]
+fn the_token_to_read_at_must_be_there() {
+    let source = SequenceSource::LastOf { id: 5 };
+    let spec = spec(Head::Sequence { labels: LABELS, source, transform: None, bias: true }, None);
+    let model = Weights::random(&spec, 23).model(&spec);
+    let data = [vec![1, 5, 2], vec![1, 2, 3, 4]];
+    let hidden = hidden(&model, &data, &mut Nobody);
+    assert!(model.sequence_logits(&hidden, &[3, 4], &mut Nobody).is_err());
+    let error = model.sequence_logits_of(&hidden, &[&data[0], &data[1]], &mut Nobody).unwrap_err();
+    assert_eq!(error, attend_nn::Error::NoSuchToken { sequence: 1, id: 5 });
 }

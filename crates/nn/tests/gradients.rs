@@ -94,3 +94,29 @@ fn frozen_weights_have_no_slot() {
     let all = gradients(&model, &data);
     assert_eq!(grads.values()["layers.1.ffn.up.bias"], all.values()["layers.1.ffn.up.bias"]);
 }
+
+/// The padding token's row has no gradient from being read, and all others have what they had.
+#[test]
+fn padding_stays_as_it_is() {
+    let (_, spec) = decoders().into_iter().find(|(name, _)| *name == "counted positions").unwrap();
+    let mut padded = spec.clone();
+    let Body::Decoder(stack) = &mut padded.body else { panic!("a decoder") };
+    stack.embed.padding = Some(3);
+    let Head::Lm(head) = &spec.head else { panic!("an LM") };
+    let weights = Weights::random(&spec, 11);
+    let data = data();
+    assert!(data.iter().any(|ids| ids.contains(&3)), "the data has the token");
+    let (with, without) = (gradients(&weights.model(&padded), &data), gradients(&weights.model(&spec), &data));
+    for (name, rows) in [("embed.tokens.weight", 3), ("embed.positions.weight", 3)] {
+        for (row, (with, without)) in
+            with.values()[name].chunks_exact(WIDTH).zip(without.values()[name].chunks_exact(WIDTH)).enumerate()
+        {
+            let read = name.contains("tokens") && head.tied;
+            match row == rows {
+                true if read => assert_ne!(with, without, "{name}: the output matrix's part alone is left"),
+                true => assert!(with.iter().all(|d| *d == 0.0) && without.iter().any(|d| *d != 0.0), "{name}"),
+                false => assert_eq!(with, without, "{name} row {row}"),
+            }
+        }
+    }
+}

@@ -168,6 +168,11 @@ impl AddedTokens {
         self.by_id.keys().max().map_or(0, |id| *id as usize + 1)
     }
 
+    /// The spellings of all.
+    pub fn contents(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.by_id.values().map(|entry| (entry.token.content.as_str(), entry.token.id))
+    }
+
     /// The special tokens' spellings.
     pub fn specials(&self) -> impl Iterator<Item = (&str, u32)> {
         self.by_id

@@ -27,6 +27,10 @@ pub enum Error {
     #[error("the tokenizer's pattern `{pattern}` gave up on this text: {problem}")]
     Pattern { pattern: String, problem: String },
 
+    /// A language that was asked for.
+    #[error("language `{wanted}` {problem}")]
+    Language { wanted: String, problem: String },
+
     /// Any other reason for which a text cannot be encoded.
     #[error("the text cannot be encoded: {problem}")]
     Encode { problem: String },

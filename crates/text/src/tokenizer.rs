@@ -328,6 +328,11 @@ impl Tokenizer {
         self.parts.added.specials()
     }
 
+    /// The tokens beside the vocabulary, spelled.
+    pub(crate) fn added(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.parts.added.contents()
+    }
+
     /// Whether every text gets a BOS in front.
     pub fn adds_bos(&self) -> bool {
         self.adds_bos

@@ -227,6 +227,99 @@ fn translation_models_take_their_ids_from_the_shared_table() {
     assert_eq!((tokenizer.eos(), tokenizer.pad()), (Some(1), Some(shared.len() as u32 - 1)));
 }
 
+/// A text that the small model has pieces for, their ids, and the text decoded.
+fn known_sample() -> (String, Vec<u32>, String) {
+    let known = |ids: &[u32]| ids.len() > 3 && ids.iter().all(|id| *id > 2);
+    sentencepiece_cases("unigram.json").into_iter().find(|(_, ids, _)| known(ids)).expect("a text in plain pieces")
+}
+
+/// Folders of translators of many languages: where the ids of pieces and languages lie, and where a text's language stands.
+#[test]
+fn languages_have_ids_behind_the_pieces() {
+    let model = std::fs::read(data("unigram.model")).unwrap();
+    let plain = folder(&[("spiece.model", model.clone()), ("config.json", bytes(json!({"model_type": "t5"})))]);
+    let plain = Tokenizer::open(plain.path()).unwrap();
+    let pieces = plain.vocab_size() as u32 - 100;
+    let (sample, theirs, decoded) = known_sample();
+    let codes = ["eng_Latn", "fra_Latn", "zho_Hans"];
+    let listed = json!({"tokenizer_class": "NllbTokenizer", "additional_special_tokens": codes});
+    let legacy =
+        json!({"tokenizer_class": "NllbTokenizer", "additional_special_tokens": codes, "legacy_behaviour": true});
+    let french = json!({"tokenizer_class": "MBart50Tokenizer", "src_lang": "fr_XX"});
+    // fairseq's ids are one more than the model's; behind the pieces come the languages.
+    for (config, own, languages, in_front) in [
+        (json!({"tokenizer_class": "MBartTokenizer"}), 3, 25, false),
+        (french, 7, 52, true),
+        (listed, 0, 3, true),
+        (legacy, 0, 3, false),
+    ] {
+        let folder = folder(&[("sentencepiece.bpe.model", model.clone()), ("tokenizer_config.json", bytes(config))]);
+        let tokenizer = Tokenizer::open(folder.path()).unwrap();
+        let text: Vec<u32> = theirs.iter().map(|id| id + 1).collect();
+        let own = pieces + 1 + own;
+        let expected = match in_front {
+            true => [vec![own], text, vec![2]].concat(),
+            false => [text, vec![2, own]].concat(),
+        };
+        let options = EncodeOptions { add_special: true, parse_special: false };
+        let mut encoding = tokenizer.encode(&sample, options).unwrap();
+        assert_eq!(encoding.ids, expected);
+        assert_eq!(tokenizer.languages().len(), languages);
+        assert_eq!(tokenizer.id("<mask>"), Some(pieces + 1 + languages as u32));
+        let chinese = tokenizer.language("Chinese").unwrap();
+        assert!(encoding.set_language(&tokenizer, &chinese));
+        assert!(encoding.ids.contains(&chinese.id) && !encoding.ids.contains(&own));
+        assert_eq!(tokenizer.decode(&encoding.ids, true), decoded);
+        assert!(tokenizer.language("tlh").unwrap_err().to_string().contains("is not one that this model knows"));
+    }
+    let silent = bytes(json!({"tokenizer_class": "NllbTokenizer"}));
+    let silent = folder(&[("sentencepiece.bpe.model", model), ("tokenizer_config.json", silent)]);
+    let message = Tokenizer::open(silent.path()).unwrap_err().to_string();
+    assert!(message.contains("additional_special_tokens"), "{message}");
+}
+
+/// One SentencePiece model, ids from `vocab.json`, languages behind them.
+#[test]
+fn languages_stand_in_front_where_one_model_serves_all() {
+    let model = std::fs::read(data("unigram.model")).unwrap();
+    let plain = folder(&[("spiece.model", model.clone()), ("config.json", bytes(json!({"model_type": "t5"})))]);
+    let plain = Tokenizer::open(plain.path()).unwrap();
+    let mut shared: Vec<String> = ["<s>", "<pad>", "</s>", "<unk>"].map(str::to_owned).to_vec();
+    shared.extend((4..plain.vocab_size() as u32 - 100).rev().filter_map(|id| plain.token(id)));
+    let table: serde_json::Map<String, Value> =
+        shared.iter().zip(0..).map(|(token, id)| (token.clone(), json!(id))).collect();
+    let codes = ["__en__", "__fr__"];
+    let folder = folder(&[
+        ("sentencepiece.bpe.model", model),
+        ("vocab.json", bytes(Value::Object(table))),
+        (
+            "tokenizer_config.json",
+            bytes(json!({"tokenizer_class": "M2M100Tokenizer", "additional_special_tokens": codes})),
+        ),
+    ]);
+    let tokenizer = Tokenizer::open(folder.path()).unwrap();
+    let options = EncodeOptions { add_special: true, parse_special: false };
+    let (sample, _, decoded) = known_sample();
+    let ids = tokenizer.encode(&sample, options).unwrap().ids;
+    assert_eq!((ids[0], ids[ids.len() - 1]), (shared.len() as u32, 2));
+    assert_eq!(tokenizer.language("French").unwrap().id, shared.len() as u32 + 1);
+    assert_eq!(tokenizer.decode(&ids, true), decoded);
+}
+
+/// Padding, end, masks and unused entries before the pieces.
+#[test]
+fn summarisers_number_their_pieces_from_105() {
+    let model = std::fs::read(data("unigram.model")).unwrap();
+    let config = bytes(json!({"tokenizer_class": "PegasusTokenizer"}));
+    let folder = folder(&[("spiece.model", model), ("tokenizer_config.json", config)]);
+    let tokenizer = Tokenizer::open(folder.path()).unwrap();
+    let (sample, theirs, _) = known_sample();
+    let text: Vec<u32> = theirs.iter().map(|id| id + 103).collect();
+    let options = EncodeOptions { add_special: true, parse_special: false };
+    assert_eq!(tokenizer.encode(&sample, options).unwrap().ids, [text, vec![1]].concat());
+    assert_eq!((tokenizer.pad(), tokenizer.eos(), tokenizer.id("<mask_2>")), (Some(0), Some(1), Some(3)));
+}
+
 /// TOK-02: the precompiled map is applied as SentencePiece does, by the longest key at each place.
 #[test]
 fn precompiled_normalisation_is_sentencepieces() {

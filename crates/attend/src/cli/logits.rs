@@ -5,7 +5,7 @@ use super::options::{ComputeArgs, ModelArg};
 use super::screen::Table;
 use super::session::{self, Session};
 use super::values;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use attend_nn::spec::{Body, Head, StackKind};
 use attend_nn::{Batch, Encoded, Nobody, Sequence};
 use attend_text::EncodeOptions;
@@ -92,6 +92,12 @@ fn compute(args: &LogitsArgs, session: &Session, text: &str) -> Result<Rows> {
     }
     let sequence = Sequence { token_types: Some(&encoding.type_ids), ..Sequence::new(&encoding.ids) };
     let (ids, hidden) = match &spec.body {
+        // Heads over a whole text read it with both stacks.
+        Body::EncoderDecoder { .. } if !matches!(spec.head, Head::Lm(_)) => {
+            let start = session.loaded.source.start_of(&encoding.ids).context(NO_START)?;
+            let hidden = model.read_twice(&[&encoding.ids], &[start], &options, &mut Nobody)?;
+            (encoding.ids.clone(), hidden)
+        }
         Body::EncoderDecoder { .. } => {
             let mut batch = Batch::one(Sequence::new(&encoding.ids));
             let encoded = model.forward(StackKind::Encoder, &mut batch, &options, &mut Nobody)?;
@@ -112,11 +118,11 @@ fn compute(args: &LogitsArgs, session: &Session, text: &str) -> Result<Rows> {
     head(args, session, &ids, &hidden)
 }
 
+const NO_START: &str = "no file says with which token the decoder starts (decoder_start_token_id)";
+
 fn target_ids(args: &LogitsArgs, session: &Session) -> Result<Vec<u32>> {
     let generation = &session.loaded.source.generation;
-    let Some(start) = generation.decoder_start.or(generation.bos).or(generation.pad) else {
-        bail!("no file says with which token the decoder starts (decoder_start_token_id)");
-    };
+    let start = generation.decoder_start.or(generation.bos).or(generation.pad).context(NO_START)?;
     let mut ids = vec![start];
     if let Some(target) = &args.target {
         let options = EncodeOptions { add_special: false, parse_special: true };
@@ -131,7 +137,7 @@ fn head(args: &LogitsArgs, session: &Session, ids: &[u32], hidden: &[f32]) -> Re
     let width = match &spec.head {
         Head::None => bail!("this model has no head: its answer is a vector for each token, not logits"),
         Head::Sequence { labels, .. } => {
-            let values = model.sequence_logits(hidden, &[ids.len()], &mut Nobody)?;
+            let values = model.sequence_logits_of(hidden, &[ids], &mut Nobody)?;
             return Ok(Rows { width: *labels, values, tokens: vec![None], vocabulary: false });
         }
         Head::Lm(lm) => lm.vocab,

@@ -182,7 +182,9 @@ impl SamplingArgs {
             .map(|list| list.split([',', ';']).map(|name| json!(name.trim())).collect::<Vec<_>>());
         list.add("samplers", "samplers", names);
         list.add("seed", "seed", self.seed);
-        list.add("n", "n", self.n);
+        // Of a search, several answers are its best ones.
+        let searched = self.beams.is_some_and(|beams| beams > 1);
+        list.add("n", if searched { "num_return_sequences" } else { "n" }, self.n);
         list.add("beams", "num_beams", self.beams);
         list.number("length-penalty", "length_penalty", self.length_penalty);
         self.length.add_to(&mut list);

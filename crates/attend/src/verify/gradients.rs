@@ -1,21 +1,24 @@
 //! Losses and gradients of model cases, with the tape as the observer.
 
-use super::case::ModelCase;
+use super::case::{ModelCase, Row};
 use super::compare::{Comparison, Tolerance};
 use super::model::{Kind as CaseKind, Side, stack_kind};
-use super::seq2seq::{decoder_batch, decoder_rows};
+use super::seq2seq::{decoder_rows, starts};
 use anyhow::{Context, Result, bail};
 use attend_format::Kind;
 use attend_kernels::DType;
 use attend_model::{Loaded, Quantity};
 use attend_nn::loss::{Loss, binary_cross_entropy, cross_entropy, mean_squared_error};
-use attend_nn::spec::{AbsolutePositions, Head, StackKind};
-use attend_nn::{Batch, Gradients, Model, RunOptions, Tape};
+use attend_nn::spec::{AbsolutePositions, Body, Head, StackKind};
+use attend_nn::{Batch, Encoded, Gradients, Model, RunOptions, Sequence, Tape, one_later};
 use std::collections::BTreeMap;
 
 /// Gradients and their norms agree relatively, plus this: the bias of a key has no effect on a softmax, and what the
 /// reference records as its gradient is rounding.
 const NORM_FLOOR: f64 = 1e-6;
+
+/// That rounding is of the reference's 32-bit floats, so it grows with the gradients it is the rest of.
+const ROUNDING: f64 = 1.0 / (1u32 << 24) as f64;
 
 /// Compares the loss, every stored gradient and the norm of every gradient. Nothing where the case has no loss.
 pub fn check(case: &ModelCase, loaded: &Loaded, kind: CaseKind) -> Result<Option<Comparison>> {
@@ -24,11 +27,9 @@ pub fn check(case: &ModelCase, loaded: &Loaded, kind: CaseKind) -> Result<Option
     }
     let mut grads = Gradients::all();
     let mut comparison = Comparison::default();
-    let loss = match kind {
-        CaseKind::EncoderDecoder => two_stacks(case, &loaded.model, &mut grads)?,
-        CaseKind::Causal | CaseKind::PerToken | CaseKind::Encoder | CaseKind::Sequence | CaseKind::Span => {
-            one_stack(case, &loaded.model, kind, &mut grads, &mut comparison)?
-        }
+    let loss = match loaded.model.spec().body {
+        Body::EncoderDecoder { .. } => two_stacks(case, loaded, kind, &mut grads)?,
+        Body::Encoder(_) | Body::Decoder(_) => one_stack(case, &loaded.model, kind, &mut grads, &mut comparison)?,
     };
     let expected = case.expected.floats("train.loss")?.values;
     comparison.number("train.loss", loss, f64::from(expected[0]), Tolerance::absolute(case.loss_tolerance()?));
@@ -38,6 +39,8 @@ pub fn check(case: &ModelCase, loaded: &Loaded, kind: CaseKind) -> Result<Option
 
 fn compare(case: &ModelCase, loaded: &Loaded, grads: &Gradients, comparison: &mut Comparison) -> Result<()> {
     let tolerance = case.gradient_tolerance()?;
+    let total = case.about.get("grad_norm_total").and_then(|total| total.as_f64()).unwrap_or(0.0);
+    let floor = NORM_FLOOR.max(ROUNDING * total);
     // The reference knows its parameters by their Hugging Face names, whatever file the weights came from.
     let mut ours = |name: &str| grads.values().get(name).cloned();
     let files = match loaded.source.checkpoint.kind() {
@@ -49,7 +52,7 @@ fn compare(case: &ModelCase, loaded: &Loaded, grads: &Gradients, comparison: &mu
     for name in case.expected.names(prefix) {
         let expected = case.expected.floats(name)?.values;
         match lookup(&found, &name[prefix.len()..]) {
-            Some(found) => comparison.relative_l2(name, found, &expected, tolerance, NORM_FLOOR),
+            Some(found) => comparison.relative_l2(name, found, &expected, tolerance, floor),
             None => comparison.fail(name, "no gradient reached this parameter"),
         }
     }
@@ -58,7 +61,7 @@ fn compare(case: &ModelCase, loaded: &Loaded, grads: &Gradients, comparison: &mu
         let expected = expected.as_f64().with_context(|| format!("grad_norms.{name} is not a number"))?;
         let values = lookup(&found, name).unwrap_or(&[]);
         let norm = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
-        let tolerance = Tolerance { absolute: NORM_FLOOR, relative: tolerance };
+        let tolerance = Tolerance { absolute: floor, relative: tolerance };
         comparison.number(&format!("grad_norms.{name}"), norm, expected, tolerance);
     }
     Ok(())
@@ -99,7 +102,7 @@ fn one_stack(
         CaseKind::Sequence => {
             let logits = model.sequence_logits(&hidden, &lengths, &mut tape)?;
             let loss = sequence_loss(case, model, &logits)?;
-            (loss.value, model.backward_sequence_logits(&tape, &loss.gradient, &lengths, grads))
+            (loss.value, model.backward_sequence_logits(&tape, &loss.gradient, &lengths, grads)?)
         }
         CaseKind::Encoder => readout_loss(&hidden, &case.expected.floats("train.readout")?.values),
         CaseKind::Span | CaseKind::EncoderDecoder => bail!("handled elsewhere"),
@@ -198,10 +201,10 @@ fn span(case: &ModelCase, model: &Model, side: Side, grads: &mut Gradients) -> R
     };
     let batch = || Batch {
         sequences: (0..rows)
-            .map(|row| attend_nn::Sequence {
+            .map(|row| Sequence {
                 token_types: types.as_ref().map(|types| &types[row * columns..(row + 1) * columns]),
                 padding: columns - side.rows[row].ids.len(),
-                ..attend_nn::Sequence::new(&ids[row * columns..(row + 1) * columns])
+                ..Sequence::new(&ids[row * columns..(row + 1) * columns])
             })
             .collect(),
         encoded: None,
@@ -210,6 +213,15 @@ fn span(case: &ModelCase, model: &Model, side: Side, grads: &mut Gradients) -> R
     let stack = stack_kind(model)?;
     let hidden = model.forward(stack, &mut batch(), &RunOptions::default(), &mut tape)?;
     let logits = model.logits(&hidden, &mut tape)?;
+    let loss = span_loss(case, &logits, columns)?;
+    let dhidden = model.backward_logits(&tape, &loss.gradient, grads);
+    model.backward(stack, &batch(), &tape, &dhidden, grads)?;
+    drop_padding_row(case, model, grads)?;
+    Ok(loss.value)
+}
+
+/// The mean of the losses of start and end, each over all columns of a row.
+fn span_loss(case: &ModelCase, logits: &[f32], columns: usize) -> Result<Loss> {
     let mut gradient = vec![0.0; logits.len()];
     let mut loss = 0.0;
     for (side, name) in ["train.start_positions", "train.end_positions"].into_iter().enumerate() {
@@ -220,10 +232,7 @@ fn span(case: &ModelCase, model: &Model, side: Side, grads: &mut Gradients) -> R
         loss += part.value / 2.0;
         gradient.iter_mut().skip(side).step_by(2).zip(part.gradient).for_each(|(slot, d)| *slot = d / 2.0);
     }
-    let dhidden = model.backward_logits(&tape, &gradient, grads);
-    model.backward(stack, &batch(), &tape, &dhidden, grads)?;
-    drop_padding_row(case, model, grads)?;
-    Ok(loss)
+    Ok(Loss { value: loss, gradient })
 }
 
 /// The reference's tables have no gradient at the padding token's row, nor at its position's.
@@ -244,26 +253,110 @@ fn drop_padding_row(case: &ModelCase, model: &Model, grads: &mut Gradients) -> R
     Ok(())
 }
 
-fn two_stacks(case: &ModelCase, model: &Model, grads: &mut Gradients) -> Result<f64> {
+fn two_stacks(case: &ModelCase, loaded: &Loaded, kind: CaseKind, grads: &mut Gradients) -> Result<f64> {
+    let model = &loaded.model;
     let side = Side::read(case, "right")?;
     let options = RunOptions::default();
     let mut tape = Tape::new();
     let hidden = model.forward(StackKind::Encoder, &mut side.batch(), &options, &mut tape)?;
+    let rows = target_rows(case, loaded, kind, &side)?;
+    let batch = || Batch {
+        encoded: Some(Encoded { hidden: &hidden, lengths: side.lengths() }),
+        sequences: rows.iter().map(Target::sequence).collect(),
+    };
+    let decoded = model.forward(StackKind::Decoder, &mut batch(), &options, &mut tape)?;
+    let (loss, dhidden) = match kind {
+        CaseKind::EncoderDecoder | CaseKind::Span => {
+            let logits = model.logits(&decoded, &mut tape)?;
+            let columns = rows.first().map_or(0, |row| row.ids.len());
+            let spans = kind == CaseKind::Span;
+            let loss = if spans { span_loss(case, &logits, columns)? } else { target_loss(case, &logits)? };
+            let dhidden = model.backward_logits(&tape, &loss.gradient, grads);
+            (loss.value, dhidden)
+        }
+        CaseKind::Sequence => {
+            let texts: Vec<&[u32]> = side.rows.iter().map(|row| row.ids.as_slice()).collect();
+            let logits = model.sequence_logits_of(&decoded, &texts, &mut tape)?;
+            let loss = sequence_loss(case, model, &logits)?;
+            (loss.value, model.backward_sequence_logits_of(&tape, &loss.gradient, &texts, grads)?)
+        }
+        CaseKind::Encoder => readout_loss(&decoded, &case.expected.floats("train.readout")?.values),
+        CaseKind::Causal | CaseKind::PerToken => bail!("the case is of a model with one stack, the checkpoint has two"),
+    };
+    let dencoded = model.backward(StackKind::Decoder, &batch(), &tape, &dhidden, grads)?;
+    model.backward(StackKind::Encoder, &side.batch(), &tape, &dencoded, grads)?;
+    Ok(loss)
+}
+
+/// What the decoder reads of one row.
+struct Target {
+    ids: Vec<u32>,
+    /// Tokens at the end that are padding, and seen by none.
+    padding: usize,
+}
+
+impl Target {
+    fn whole(ids: Vec<u32>) -> Target {
+        Target { ids, padding: 0 }
+    }
+
+    fn sequence(&self) -> Sequence<'_> {
+        Sequence { padding: self.padding, ..Sequence::new(&self.ids) }
+    }
+}
+
+/// The teacher's rows, or the source one place later. A span loss takes all columns of the padded batch, so there the
+/// padding is read too; so it is where padding has labels that count.
+fn target_rows(case: &ModelCase, loaded: &Loaded, kind: CaseKind, side: &Side) -> Result<Vec<Target>> {
+    Ok(match kind {
+        CaseKind::EncoderDecoder if padding_counts(case)? => padded_targets(case, loaded)?,
+        CaseKind::EncoderDecoder => decoder_rows(case)?.into_iter().map(|row| Target::whole(row.ids)).collect(),
+        CaseKind::Span => {
+            let columns = case.expected.integers("right.input_ids")?.shape[1];
+            let padded = case.expected.tokens("right.input_ids")?;
+            let starts = starts(loaded, side.rows.iter().map(|row| row.ids.as_slice()))?;
+            let rows = padded.chunks_exact(columns).zip(starts);
+            rows.map(|(ids, start)| Target::whole(one_later(ids, start))).collect()
+        }
+        CaseKind::Causal | CaseKind::PerToken | CaseKind::Encoder | CaseKind::Sequence => {
+            let starts = starts(loaded, side.rows.iter().map(|row| row.ids.as_slice()))?;
+            let rows = side.rows.iter().zip(starts);
+            rows.map(|(row, start)| Target::whole(one_later(&row.ids, start))).collect()
+        }
+    })
+}
+
+/// Whether labels at padding count: the reference leaves them out only where they are -100.
+fn padding_counts(case: &ModelCase) -> Result<bool> {
+    let labels = case.expected.integers("train.labels")?.values;
+    let mask = case.expected.integers("right.decoder_mask")?.values;
+    Ok(labels.iter().zip(&mask).any(|(label, real)| *real == 0 && *label >= 0))
+}
+
+/// Rows of the padded batch, whose padding is no key.
+fn padded_targets(case: &ModelCase, loaded: &Loaded) -> Result<Vec<Target>> {
+    let columns = case.expected.integers("right.decoder_input_ids")?.shape[1];
+    let ids = case.expected.tokens("right.decoder_input_ids")?;
+    let pad = loaded.model.spec().output_stack().embed.padding;
+    let target = |ids: &[u32]| {
+        let padding = ids.iter().rev().take_while(|id| Some(**id) == pad).count();
+        Target { ids: ids.to_vec(), padding }
+    };
+    Ok(ids.chunks_exact(columns).map(target).collect())
+}
+
+/// The mean over the labels of the rows that the decoder read.
+fn target_loss(case: &ModelCase, logits: &[f32]) -> Result<Loss> {
     let labels = case.expected.integers("train.labels")?;
     let columns = labels.shape[1];
+    if padding_counts(case)? {
+        let labels: Vec<_> = labels.values.into_iter().map(label).collect();
+        return Ok(cross_entropy(logits, logits.len() / labels.len(), &labels));
+    }
     let rows = decoder_rows(case)?;
-    let mut batch = decoder_batch(&rows, &hidden, side.lengths());
-    let decoded = model.forward(StackKind::Decoder, &mut batch, &options, &mut tape)?;
-    let logits = model.logits(&decoded, &mut tape)?;
-    let packed = rows
-        .iter()
-        .enumerate()
-        .flat_map(|(row, real)| real.columns.iter().map(move |column| (row, *column)).collect::<Vec<_>>());
-    let packed: Vec<_> = packed.map(|(row, column)| label(labels.values[row * columns + column])).collect();
-    let classes = logits.len() / packed.len();
-    let loss = cross_entropy(&logits, classes, &packed);
-    let dhidden = model.backward_logits(&tape, &loss.gradient, grads);
-    let dencoded = model.backward(StackKind::Decoder, &batch, &tape, &dhidden, grads)?;
-    model.backward(StackKind::Encoder, &side.batch(), &tape, &dencoded, grads)?;
-    Ok(loss.value)
+    let of_row = |(row, real): (usize, &Row)| {
+        real.columns.iter().map(|column| label(labels.values[row * columns + column])).collect::<Vec<_>>()
+    };
+    let packed: Vec<_> = rows.iter().enumerate().flat_map(of_row).collect();
+    Ok(cross_entropy(logits, logits.len() / packed.len(), &packed))
 }

@@ -3,6 +3,7 @@
 use super::case::{ModelCase, Row};
 use super::compare::Comparison;
 use super::record::{self, Watch};
+use super::seq2seq;
 use anyhow::{Result, bail};
 use attend_model::Loaded;
 use attend_nn::spec::{AbsolutePositions, Body, StackKind};
@@ -99,12 +100,18 @@ pub fn check(
     let side = Side::read(case, "right")?;
     if watched {
         let mut recorder = record::recorder();
-        let outputs = outputs(&loaded.model, kind, &side, &options, &mut recorder)?;
-        let stack = Watch { site: None, states: "right.hidden_states", attentions: "right.attentions", cross: None };
-        record::compare_stack(case, &stack, &side.rows, &recorder, &mut comparison)?;
+        let outputs = outputs(loaded, kind, &side, &options, &mut recorder)?;
+        if let Body::EncoderDecoder { .. } = loaded.model.spec().body {
+            let sources = Side::read(case, "right")?.rows;
+            seq2seq::compare_stacks(case, sources, &side.rows, &recorder, &mut comparison)?;
+        } else {
+            let (states, attentions) = ("right.hidden_states", "right.attentions");
+            let stack = Watch { site: None, states, attentions, cross: None };
+            record::compare_stack(case, &stack, &side.rows, &recorder, &mut comparison)?;
+        }
         compare_outputs(case, kind, &side, &outputs, &mut comparison)?;
     } else {
-        let outputs = outputs(&loaded.model, kind, &side, &options, &mut Nobody)?;
+        let outputs = outputs(loaded, kind, &side, &options, &mut Nobody)?;
         compare_outputs(case, kind, &side, &outputs, &mut comparison)?;
     }
     check_left(case, loaded, kind, &options, &mut comparison)?;
@@ -120,13 +127,23 @@ struct Outputs {
 }
 
 fn outputs<O: Observer + ?Sized>(
-    model: &Model,
+    loaded: &Loaded,
     kind: Kind,
     side: &Side,
     options: &RunOptions,
     observer: &mut O,
 ) -> Result<Outputs> {
-    let hidden = model.forward(stack_kind(model)?, &mut side.batch(), options, observer)?;
+    let model = &loaded.model;
+    let texts: Vec<&[u32]> = side.rows.iter().map(|row| row.ids.as_slice()).collect();
+    let hidden = match model.spec().body {
+        Body::EncoderDecoder { .. } => {
+            let starts = seq2seq::starts(loaded, texts.iter().copied())?;
+            model.read_twice(&texts, &starts, options, observer)?
+        }
+        Body::Encoder(_) | Body::Decoder(_) => {
+            model.forward(stack_kind(model)?, &mut side.batch(), options, observer)?
+        }
+    };
     let lengths = side.lengths();
     let pooler = match (kind, model.spec().pooler) {
         (Kind::Encoder, Some(_)) => Some(model.pool(&hidden, &lengths, observer)?),
@@ -134,7 +151,7 @@ fn outputs<O: Observer + ?Sized>(
     };
     let logits = match kind {
         Kind::Encoder | Kind::EncoderDecoder => Vec::new(),
-        Kind::Sequence => model.sequence_logits(&hidden, &lengths, observer)?,
+        Kind::Sequence => model.sequence_logits_of(&hidden, &texts, observer)?,
         Kind::Causal | Kind::PerToken | Kind::Span => model.logits(&hidden, observer)?,
     };
     Ok(Outputs { hidden, pooler, logits })
@@ -214,7 +231,8 @@ fn check_left(
         let expected = case.expected.floats("left.last_logits")?;
         comparison.values("left.last_logits", &logits, &expected.values, case.tolerance()?);
     }
-    if case.expected.has("left.last_hidden_state") && kind == Kind::Encoder {
+    let one_stack = !matches!(model.spec().body, Body::EncoderDecoder { .. });
+    if case.expected.has("left.last_hidden_state") && kind == Kind::Encoder && one_stack {
         let mut side = Side::read(case, "left")?;
         // Tables that start at position 0 are read by column in the reference, so left padding shifts every position.
         if matches!(model.spec().output_stack().embed.positions, AbsolutePositions::Learned { offset: 0, .. }) {

@@ -4,21 +4,46 @@ use super::case::{ModelCase, Row};
 use super::compare::Comparison;
 use super::model::Side;
 use super::record::{self, Watch};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use attend_kernels::DType;
 use attend_model::Loaded;
+use attend_nn::site::Site;
 use attend_nn::spec::StackKind;
-use attend_nn::{AttentionKind, Batch, Encoded, KvTypes, Nobody, RunOptions, Sequence};
+use attend_nn::{AttentionKind, Batch, Encoded, KvTypes, Nobody, Recorder, RunOptions, Sequence};
 
 /// The decoder's teacher-forced rows.
 pub fn decoder_rows(case: &ModelCase) -> Result<Vec<Row>> {
     case.rows("right.decoder_input_ids", "right.decoder_mask")
 }
 
-/// The decoder's rows as a batch over the encoder's hidden states.
-pub fn decoder_batch<'a>(rows: &'a [Row], hidden: &'a [f32], lengths: Vec<usize>) -> Batch<'a> {
-    let sequences = rows.iter().map(|row| Sequence::new(&row.ids)).collect();
-    Batch { sequences, encoded: Some(Encoded { hidden, lengths }) }
+/// The tokens that a decoder begins with when it reads the sources themselves.
+pub fn starts<'t>(loaded: &Loaded, texts: impl IntoIterator<Item = &'t [u32]>) -> Result<Vec<u32>> {
+    let start = |text| loaded.source.start_of(text).context("no file gives decoder_start_token_id");
+    texts.into_iter().map(start).collect()
+}
+
+/// Compares what the recorder saw of both stacks, the decoder's rows being `rows`.
+pub fn compare_stacks(
+    case: &ModelCase,
+    sources: Vec<Row>,
+    rows: &[Row],
+    recorder: &Recorder<fn(Site) -> bool>,
+    comparison: &mut Comparison,
+) -> Result<()> {
+    let encoder = Watch {
+        site: Some(StackKind::Encoder),
+        states: "right.encoder_hidden_states",
+        attentions: "right.encoder_attentions",
+        cross: None,
+    };
+    record::compare_stack(case, &encoder, &sources, recorder, comparison)?;
+    let decoder = Watch {
+        site: Some(StackKind::Decoder),
+        states: "right.decoder_hidden_states",
+        attentions: "right.decoder_attentions",
+        cross: Some(("right.cross_attentions", sources)),
+    };
+    record::compare_stack(case, &decoder, rows, recorder, comparison)
 }
 
 /// Everything watched: both stacks without caches.
@@ -28,24 +53,12 @@ pub fn check_watched(case: &ModelCase, loaded: &Loaded) -> Result<Comparison> {
     let side = Side::read(case, "right")?;
     let mut recorder = record::recorder();
     let hidden = loaded.model.forward(StackKind::Encoder, &mut side.batch(), &options, &mut recorder)?;
-    let encoder = Watch {
-        site: Some(StackKind::Encoder),
-        states: "right.encoder_hidden_states",
-        attentions: "right.encoder_attentions",
-        cross: None,
-    };
-    record::compare_stack(case, &encoder, &side.rows, &recorder, &mut comparison)?;
     compare_encoded(case, &side.rows, &hidden, &mut comparison)?;
     let rows = decoder_rows(case)?;
-    let mut batch = decoder_batch(&rows, &hidden, side.lengths());
+    let sequences = rows.iter().map(|row| Sequence::new(&row.ids)).collect();
+    let mut batch = Batch { sequences, encoded: Some(Encoded { hidden: &hidden, lengths: side.lengths() }) };
     let decoded = loaded.model.forward(StackKind::Decoder, &mut batch, &options, &mut recorder)?;
-    let decoder = Watch {
-        site: Some(StackKind::Decoder),
-        states: "right.decoder_hidden_states",
-        attentions: "right.decoder_attentions",
-        cross: Some(("right.cross_attentions", side.rows)),
-    };
-    record::compare_stack(case, &decoder, &rows, &recorder, &mut comparison)?;
+    compare_stacks(case, side.rows, &rows, &recorder, &mut comparison)?;
     let logits = loaded.model.logits(&decoded, &mut recorder)?;
     record::compare_rows(case, "right.logits", &rows, &logits, &mut comparison)?;
     Ok(comparison)

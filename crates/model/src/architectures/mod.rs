@@ -7,7 +7,9 @@ use attend_format::{Checkpoint, Kind};
 use attend_nn::spec::{Body, Head, ModelSpec};
 
 mod albert;
+mod bart;
 mod bert;
+mod blenderbot;
 mod bloom;
 mod codegen;
 mod cohere;
@@ -19,6 +21,7 @@ mod esm;
 mod deepseek_v2;
 mod deepseek_v3;
 mod falcon;
+mod fsmt;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -29,6 +32,9 @@ mod gpt_neox;
 mod gptj;
 mod granite;
 mod llama;
+mod m2m100;
+mod marian;
+mod mbart;
 mod mistral;
 mod modernbert;
 mod mpnet;
@@ -43,6 +49,7 @@ mod openai_gpt;
 mod opt;
 mod phi;
 mod nomic_bert;
+mod pegasus;
 mod phi3;
 mod qwen2;
 mod qwen2_moe;
@@ -77,7 +84,9 @@ pub fn architectures() -> &'static [&'static Architecture] {
 
 static ALL: &[&Architecture] = &[
     &albert::ALBERT,
+    &bart::BART,
     &bert::BERT,
+    &blenderbot::BLENDERBOT,
     &bloom::BLOOM,
     &codegen::CODEGEN,
     &cohere::COHERE,
@@ -91,6 +100,7 @@ static ALL: &[&Architecture] = &[
     &deepseek_v2::DEEPSEEK_V2,
     &deepseek_v3::DEEPSEEK_V3,
     &falcon::FALCON,
+    &fsmt::FSMT,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
@@ -101,6 +111,9 @@ static ALL: &[&Architecture] = &[
     &gptj::GPTJ,
     &granite::GRANITE,
     &llama::LLAMA,
+    &m2m100::M2M100,
+    &marian::MARIAN,
+    &mbart::MBART,
     &mistral::MISTRAL,
     &modernbert::MODERNBERT,
     &mpnet::MPNET,
@@ -116,6 +129,7 @@ static ALL: &[&Architecture] = &[
     &opt::OPT,
     &phi::PHI,
     &nomic_bert::NOMIC_BERT,
+    &pegasus::PEGASUS,
     &phi3::PHI3,
     &qwen2::QWEN2,
     &qwen2_moe::QWEN2_MOE,

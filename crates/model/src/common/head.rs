@@ -30,7 +30,7 @@ pub fn known_head(c: &Reader, class: &str) -> Option<HeadKind> {
     Some(match ending.strip_prefix("Text").filter(|rest| rest.starts_with("For")).unwrap_or(ending) {
         "Model" | "TextModel" => HeadKind::None,
         "EncoderModel" => HeadKind::EncoderOnly,
-        "ForCausalLM" | "LMHeadModel" | "ForConditionalGeneration" | "WithLMHeadModel" => HeadKind::Lm,
+        "ForCausalLM" | "LMHeadModel" | "ForConditionalGeneration" | "WithLMHeadModel" | "MTModel" => HeadKind::Lm,
         "ForMaskedLM" | "ForPreTraining" => HeadKind::MaskedLm,
         "ForSequenceClassification" | "ForMultipleChoice" => HeadKind::Sequence,
         "ForTokenClassification" => HeadKind::Token,

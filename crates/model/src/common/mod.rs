@@ -9,6 +9,7 @@ mod head;
 mod latent;
 mod rope;
 mod sizes;
+mod translator;
 mod windows;
 
 pub use activation::feed_forward;
@@ -18,4 +19,5 @@ pub use head::{HeadKind, lm, translation};
 pub use latent::latent_attention;
 pub use rope::{RopeDefaults, rope, rope_for};
 pub use sizes::{SizeDefaults, Sizes, attention, decoder, decoder_of, embed, encoder_alone, pre_norm, stack};
+pub use translator::{Family, Positions, stored, translator, translator_tables};
 pub use windows::{causal, local_layers, period, sliding, sliding_layers};

@@ -109,6 +109,7 @@ pub fn embed(s: &Sizes) -> Embed {
         norm: None,
         uncounted: None,
         token_dropout: None,
+        padding: None,
     }
 }
 

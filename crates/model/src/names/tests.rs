@@ -48,6 +48,7 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
         norm: Some(norm),
         uncounted: None,
         token_dropout: None,
+        padding: None,
     };
     let relative_bias = Some(RelativeBias { buckets: 4, max_distance: 8, bidirectional: true, heads: 2 });
     let relative_rows = Some(RelativeRows { rows: 4, norm: Some(norm) });

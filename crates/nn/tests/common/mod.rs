@@ -151,6 +151,7 @@ pub fn stack(layer: Layer) -> Stack {
             norm: None,
             uncounted: None,
             token_dropout: None,
+            padding: None,
         },
         layers: vec![layer, second],
         relative_bias: None,

@@ -131,6 +131,12 @@ impl SideFiles {
         Ok(tokens)
     }
 
+    /// The tokens of languages that the files list, in their order.
+    pub fn languages(&self) -> Vec<String> {
+        let tokens = self.special_tokens().into_iter().map(|token| token.content);
+        tokens.filter(|token| crate::language::names_a_language(token)).collect()
+    }
+
     /// The tokens with a role and the additional ones, without ids.
     fn special_tokens(&self) -> Vec<AddedToken> {
         const KEYS: [&str; 7] =

@@ -1,5 +1,8 @@
-//! Marian's translation models: text is cut by `source.spm`, the pieces' ids are those of `vocab.json`, and an EOS
-//! follows. What the model writes is decoded from the same `vocab.json`; `target.spm` cuts texts in the target language.
+//! Translation models whose text is cut by one SentencePiece model while the pieces' ids are those of `vocab.json`.
+//!
+//! Marian has `source.spm`, and an EOS follows the text. What the model writes is decoded from the same `vocab.json`;
+//! `target.spm` cuts texts in the target language. M2M-100 has one model for all languages, and the text's own language,
+//! `__en__`, in front of it.
 
 use super::config::SideFiles;
 use super::proto::SpModel;
@@ -12,10 +15,11 @@ use crate::model::{Mapped, Model};
 use crate::post::Post;
 use crate::pretokenize::PreTokenizer;
 use crate::tokenizer::{Parts, Tokenizer};
+use serde_json::Value;
 use std::path::Path;
 
-/// Reads a folder's tokenizer for the given SentencePiece model: `source.spm` or `target.spm`.
-pub(super) fn open(folder: &Path, spm: &str, files: &SideFiles) -> Result<Tokenizer, Error> {
+/// Reads a folder's tokenizer for the given SentencePiece model; `in_front`: each text begins with its language.
+pub(super) fn open(folder: &Path, spm: &str, files: &SideFiles, in_front: bool) -> Result<Tokenizer, Error> {
     let vocabulary = read_vocabulary(&folder.join("vocab.json"))?;
     let path = folder.join(spm);
     let parts = SpModel::parse(&read(&path)?).and_then(|model| {
@@ -40,7 +44,13 @@ pub(super) fn open(folder: &Path, spm: &str, files: &SideFiles) -> Result<Tokeni
                 tokens.push(AddedToken { rstrip: true, ..AddedToken::plain(token, id) });
             }
         }
+        let language = in_front.then(|| files.config("src_lang").and_then(Value::as_str).unwrap_or("en"));
+        let language = language.map(|code| format!("__{}__", code.trim_matches('_')));
         let added = AddedTokens::new(tokens, &normalizer)?;
+        let own = match &language {
+            None => None,
+            Some(token) => Some((token.as_str(), added.id(token).ok_or_else(|| fault(token))?)),
+        };
         let roles = files.roles(&vocabulary, &added);
         let roles = crate::tokenizer::Roles {
             eos: Some(eos_id),
@@ -54,7 +64,7 @@ pub(super) fn open(folder: &Path, spm: &str, files: &SideFiles) -> Result<Tokeni
             added,
             normalizer,
             pre_tokenizer: PreTokenizer::none(),
-            post: Post::around(&[], &[(&eos, eos_id)])?,
+            post: Post::around(own.as_slice(), &[(&eos, eos_id)])?,
             decoder: Decoder::sentencepiece(usize::MAX),
             roles,
             kind: format!("{spm} with vocab.json (SentencePiece)"),

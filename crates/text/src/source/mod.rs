@@ -37,7 +37,10 @@ impl Tokenizer {
         }
         let has = |name: &str| path.join(name).is_file();
         if has("source.spm") && has("vocab.json") {
-            return marian::open(path, "source.spm", &files);
+            return marian::open(path, "source.spm", &files, false);
+        }
+        if has("sentencepiece.bpe.model") && has("vocab.json") && files.class().starts_with("m2m") {
+            return marian::open(path, "sentencepiece.bpe.model", &files, true);
         }
         const MODELS: [&str; 5] =
             ["tokenizer.model", "spiece.model", "spm.model", "sentencepiece.bpe.model", "sentencepiece.model"];
@@ -58,7 +61,7 @@ impl Tokenizer {
     pub fn open_target(path: &Path) -> Result<Option<Tokenizer>, Error> {
         let has = |name: &str| path.join(name).is_file();
         if path.is_dir() && !has("tokenizer.json") && has("target.spm") && has("vocab.json") {
-            return marian::open(path, "target.spm", &SideFiles::open(path)?).map(Some);
+            return marian::open(path, "target.spm", &SideFiles::open(path)?, false).map(Some);
         }
         Ok(None)
     }

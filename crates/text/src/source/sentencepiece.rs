@@ -31,7 +31,21 @@ enum Family {
     FairseqUnused,
     /// `[CLS]` text `[SEP]`; ids are the model's.
     Bracketed,
+    /// fairseq's numbers with a token for each language between the pieces and the mask; the text's own language stands in
+    /// front of it or behind its end token.
+    Languages { in_front: bool, usual: &'static str },
+    /// Padding, end, two masks and unused entries before the pieces; the end token behind.
+    Masks,
 }
+
+/// Languages in the order of their ids, for folders that do not list them: the first 25 are those of the first release.
+const LANGUAGES: [&str; 52] = [
+    "ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN", "it_IT", "ja_XX",
+    "kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO", "ru_RU", "si_LK", "tr_TR", "vi_VN",
+    "zh_CN", "af_ZA", "az_AZ", "bn_IN", "fa_IR", "he_IL", "hr_HR", "id_ID", "ka_GE", "km_KH", "mk_MK", "ml_IN",
+    "mn_MN", "mr_IN", "pl_PL", "ps_AF", "pt_XX", "sv_SE", "sw_KE", "ta_IN", "te_IN", "th_TH", "tl_XX", "uk_UA",
+    "ur_PK", "xh_ZA", "gl_ES", "sl_SI",
+];
 
 impl Family {
     fn of(files: &SideFiles) -> Option<Family> {
@@ -43,6 +57,13 @@ impl Family {
             "camembert" => Some(Family::FairseqUnused),
             "t5" | "mt5" | "umt5" => Some(Family::Placeholders),
             "debertav2" | "albert" => Some(Family::Bracketed),
+            "mbart" => Some(Family::Languages { in_front: false, usual: "en_XX" }),
+            "mbart50" => Some(Family::Languages { in_front: true, usual: "en_XX" }),
+            "nllb" => {
+                let in_front = files.flag("legacy_behaviour") != Some(true);
+                Some(Family::Languages { in_front, usual: "eng_Latn" })
+            }
+            "pegasus" => Some(Family::Masks),
             "llama" | "codellama" | "mistral" | "mixtral" | "gemma" | "gemma2" | "gemma3" | "gemma3text" | "phi3"
             | "internlm" | "internlm2" | "baichuan" | "yi" | "minicpm" | "stablelm" => {
                 Some(Family::Plain { add_bos: true })
@@ -112,7 +133,8 @@ fn parts(model: SpModel, files: &SideFiles) -> Result<Parts, Fault> {
         let hint = "its special tokens are not known; a tokenizer.json would say";
         return Err(Fault::unknown("tokenizer_class of the folder", "class", &class, hint));
     };
-    let pieces = numbered(&model, family);
+    let languages = languages(family, files)?;
+    let pieces = numbered(&model, family, &languages);
     // Old tokenizers put a space in front of every part of a text that special tokens cut; `legacy: false` only in
     // front of the first.
     let first_only = files.flag("legacy") == Some(false);
@@ -139,7 +161,16 @@ fn parts(model: SpModel, files: &SideFiles) -> Result<Parts, Fault> {
             let behind = token(roles.eos.filter(|_| flag("add_eos_token", false)));
             Post::around(before.as_slice(), behind.as_slice())?
         }
-        Family::Placeholders => Post::around(&[], token(roles.eos).as_slice())?,
+        Family::Placeholders | Family::Masks => Post::around(&[], token(roles.eos).as_slice())?,
+        Family::Languages { in_front, usual } => {
+            let own = files.config("src_lang").and_then(Value::as_str).unwrap_or(usual);
+            let language = token(id(own)).ok_or_else(|| Fault::new("src_lang", format!("`{own}` has no token")))?;
+            let end = token(roles.eos);
+            match in_front {
+                true => Post::around(&[language], end.as_slice())?,
+                false => Post::around(&[], &end.into_iter().chain([language]).collect::<Vec<_>>())?,
+            }
+        }
         Family::Fairseq | Family::FairseqUnused => roberta(token(roles.bos), token(roles.eos), true)?,
         Family::Bracketed => {
             roles.cls = roles.cls.or_else(|| id("[CLS]"));
@@ -180,23 +211,44 @@ fn both<'t>(cls: Option<Named<'t>>, sep: Option<Named<'t>>) -> Result<(Named<'t>
     cls.zip(sep).ok_or_else(|| Fault::new("special tokens", "the tokens around a text are not in the vocabulary"))
 }
 
+/// The languages that have tokens, in the order of their ids.
+fn languages(family: Family, files: &SideFiles) -> Result<Vec<String>, Fault> {
+    let Family::Languages { in_front, usual } = family else { return Ok(Vec::new()) };
+    let listed = files.languages();
+    match (listed.is_empty(), usual) {
+        (false, _) => Ok(listed),
+        (true, "en_XX") => {
+            let count = if in_front { LANGUAGES.len() } else { 25 };
+            Ok(LANGUAGES.iter().take(count).map(|language| language.to_string()).collect())
+        }
+        (true, _) => Err(Fault::new("additional_special_tokens", "the languages and their order are not listed")),
+    }
+}
+
 /// The pieces in the order of the family's ids.
-fn numbered(model: &SpModel, family: Family) -> Vec<Piece> {
+fn numbered(model: &SpModel, family: Family, languages: &[String]) -> Vec<Piece> {
     let piece = |text: &str, kind: PieceKind| Piece { text: text.into(), score: 0.0, kind };
     let control = |text: &str| piece(text, PieceKind::Control);
     let mut pieces = match family {
         Family::Plain { .. } | Family::Placeholders | Family::Bracketed => return model.pieces.clone(),
-        Family::Fairseq => vec![control("<s>"), control("<pad>"), control("</s>")],
+        Family::Fairseq | Family::Languages { .. } => vec![control("<s>"), control("<pad>"), control("</s>")],
+        Family::Masks => {
+            let first = ["<pad>", "</s>", "<mask_1>", "<mask_2>"].map(control);
+            let unused = (2..103).map(|index| control(&format!("<unk_{index}>")));
+            let pieces = model.pieces.iter().skip(2).cloned();
+            return first.into_iter().chain(unused).chain(pieces).collect();
+        }
         Family::FairseqUnused => vec![control("<s>NOTUSED"), control("<pad>"), control("</s>NOTUSED")],
     };
     pieces.push(piece("<unk>", PieceKind::Unknown));
-    let skipped = if family == Family::Fairseq {
-        3
-    } else {
+    let skipped = if family == Family::FairseqUnused {
         pieces.push(piece("<unk>NOTUSED", PieceKind::Unused));
         1
+    } else {
+        3
     };
     pieces.extend(model.pieces.iter().skip(skipped).cloned());
+    pieces.extend(languages.iter().map(|language| control(language)));
     pieces.push(control("<mask>"));
     pieces
 }

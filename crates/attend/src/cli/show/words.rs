@@ -311,6 +311,7 @@ pub fn head(spec: &ModelSpec) -> String {
                 SequenceSource::First => "the first token",
                 SequenceSource::Last => "the last token",
                 SequenceSource::Mean => "the mean of all tokens",
+                SequenceSource::LastOf { .. } => "the last end token",
             };
             format!("{transform}a row of {labels} labels for each text, from {source}{}", with(*bias))
         }

@@ -4,6 +4,7 @@ mod attention;
 mod elementwise;
 mod positions;
 mod processors;
+mod transformer;
 
 use super::case::{Expected, Tensor, read_json};
 use super::compare::{Comparison, Tolerance};
@@ -94,7 +95,6 @@ const LATER: &[(&str, &str)] = &[
     ("losses", "the trainer is not built yet"),
     ("optimizers", "the trainer is not built yet"),
     ("lr_schedules", "the trainer is not built yet"),
-    ("torch_transformer", "the architecture is not built yet"),
 ];
 
 /// Verifies one topic.
@@ -116,6 +116,7 @@ pub fn verify(file: &Path) -> Result<Outcome> {
         "alibi" => positions::alibi(&module, &mut comparison)?,
         "relative_buckets" => positions::relative_buckets(&module, &mut comparison)?,
         "attention" => attention::attention(&module, &mut comparison)?,
+        "torch_transformer" => transformer::transformer(&module, &mut comparison)?,
         "logits_processors" => processors::logits_processors(&module, &mut comparison)?,
         _ => return Ok(Outcome::skipped(&topic, "the topic is not known")),
     }

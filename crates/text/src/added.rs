@@ -168,6 +168,13 @@ impl AddedTokens {
         self.by_id.keys().max().map_or(0, |id| *id as usize + 1)
     }
 
+    /// All of them, by id.
+    pub fn list(&self) -> impl Iterator<Item = &AddedToken> {
+        let mut tokens: Vec<&AddedToken> = self.by_id.values().map(|entry| &entry.token).collect();
+        tokens.sort_by_key(|token| token.id);
+        tokens.into_iter()
+    }
+
     /// The special tokens' spellings.
     pub fn specials(&self) -> impl Iterator<Item = (&str, u32)> {
         self.by_id

@@ -2,6 +2,7 @@
 
 pub mod chat;
 pub mod completions;
+pub mod convert;
 pub mod doctor;
 pub mod error;
 pub mod input;
@@ -13,6 +14,7 @@ pub mod options;
 pub mod perplexity;
 pub mod prefix;
 pub mod pull;
+pub mod quantize;
 pub mod rm;
 pub mod run;
 pub mod sampling;
@@ -62,6 +64,10 @@ pub enum Command {
     Score(score::ScoreArgs),
     /// How well a model predicts a text
     Perplexity(perplexity::PerplexityArgs),
+    /// Write a model as the other kind of file
+    Convert(convert::ConvertArgs),
+    /// Write a model with smaller types
+    Quantize(quantize::QuantizeArgs),
     /// Bring a model into the models folder
     Pull(pull::PullArgs),
     /// Show the models of the folder
@@ -97,6 +103,8 @@ fn dispatch(command: Command) -> Result<bool> {
         Command::Logits(args) => logits::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Perplexity(args) => perplexity::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Quantize(args) => quantize::run(&args),
         Command::Pull(args) => pull::run(&args),
         Command::List(args) => list::run(&args),
         Command::Rm(args) => rm::run(&args),

@@ -83,9 +83,8 @@ impl GenerationDefaults {
             ("bad_words", "bad_words_ids"),
         ];
         let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return Map::new() };
-        let name = |ours: String| {
-            RENAMED.iter().find(|(from, _)| *from == ours).map_or(ours, |(_, to)| (*to).to_string())
-        };
+        let name =
+            |ours: String| RENAMED.iter().find(|(from, _)| *from == ours).map_or(ours, |(_, to)| (*to).to_string());
         let set = fields.into_iter().filter(|(field, value)| {
             let empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
             !empty && field != "sources"

@@ -90,7 +90,8 @@ pub fn to_folder(metadata: &Metadata, context: Option<usize>) -> Result<Option<E
         match named.as_slice() {
             [("default", source)] => exported.files.push(("chat_template.jinja", (*source).to_string())),
             several => {
-                let list = several.iter().map(|(name, template)| serde_json::json!({"name": name, "template": template}));
+                let list =
+                    several.iter().map(|(name, template)| serde_json::json!({"name": name, "template": template}));
                 let whole = serde_json::json!({"chat_template": list.collect::<Vec<_>>()});
                 exported.files.push(("chat_template.json", whole.to_string()));
             }

@@ -106,9 +106,8 @@ pub fn write(
 
 fn say(path: &Path, written: &Written) -> Result<bool> {
     written.notices.iter().for_each(|notice| screen::notice(&format!("note: {notice}")));
-    let share = |(dtype, count, bytes): &(DType, usize, u64)| {
-        format!("{count} tensors in {dtype} ({})", screen::bytes(*bytes))
-    };
+    let share =
+        |(dtype, count, bytes): &(DType, usize, u64)| format!("{count} tensors in {dtype} ({})", screen::bytes(*bytes));
     let types: Vec<String> = written.types.iter().map(share).collect();
     writeln!(std::io::stdout(), "{}: {}: {}", path.display(), screen::bytes(written.bytes), types.join(", "))?;
     Ok(true)

@@ -87,9 +87,11 @@ fn same<'a>(source: &'a Described, metadata: &Metadata) -> Result<(Exporter<'a>,
 
 fn other<'a>(source: &'a Described, target: &Target) -> Result<(Exporter<'a>, Keys, Vec<String>), Error> {
     let draft = Scratch(target.beside("draft"));
-    let shown = format!("{}: ", draft.0.display());
     let converted = to_gguf(source, &draft.0)?;
-    let mut notices: Vec<String> = converted.notices.iter().map(|notice| notice.replace(&shown, "")).collect();
+    let place = draft.0.display();
+    let places = [format!("{place}: "), format!(" in {place}")];
+    let clean = |notice: &String| places.iter().fold(notice.clone(), |text, place| text.replace(place, ""));
+    let mut notices: Vec<String> = converted.notices.iter().map(clean).collect();
     let mut keys = converted.metadata;
     let home = attend_format::home(source.checkpoint.path())?;
     let name = home.canonicalize().unwrap_or_else(|_| home.clone());

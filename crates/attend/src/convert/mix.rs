@@ -101,8 +101,20 @@ impl Mix {
             (Mix::Q4KS, Part::Value) if early(4) => DType::Q5_K,
             (Mix::Q4KS, Part::Down) if early(layers / 8) => DType::Q5_K,
             (Mix::Q3KL, Part::Value | Part::Down | Part::Out) => DType::Q5_K,
-            (Mix::Q3KM, Part::Value) => if early(2) { DType::Q5_K } else { DType::Q4_K },
-            (Mix::Q3KM, Part::Down) => if early(layers / 16) { DType::Q5_K } else { DType::Q4_K },
+            (Mix::Q3KM, Part::Value) => {
+                if early(2) {
+                    DType::Q5_K
+                } else {
+                    DType::Q4_K
+                }
+            }
+            (Mix::Q3KM, Part::Down) => {
+                if early(layers / 16) {
+                    DType::Q5_K
+                } else {
+                    DType::Q4_K
+                }
+            }
             (Mix::Q3KM | Mix::Q3KL, Part::Fused) | (Mix::Q3KM, Part::Out) => DType::Q4_K,
             (Mix::Q2K, Part::Value | Part::Fused) => DType::Q4_K,
             (Mix::Q2K, Part::Down | Part::Out) => DType::Q3_K,

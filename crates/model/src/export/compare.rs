@@ -102,8 +102,7 @@ mod tests {
 
     #[test]
     fn divisors_give_the_frequencies_they_stand_for() {
-        let scaling =
-            RopeScaling::Llama3 { factor: 32.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original: 8192 };
+        let scaling = RopeScaling::Llama3 { factor: 32.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original: 8192 };
         let rope = Rope { base: 500_000.0, dim: 64, pairing: Pairing::Halves, scaling: scaling.clone() };
         let divided = RopeScaling::Divisors { divisors: divisors(&rope).unwrap() };
         let (wanted, _) = rope_frequencies(rope.base, 64, &scaling, 0);

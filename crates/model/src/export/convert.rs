@@ -122,16 +122,18 @@ pub fn to_gguf<'a>(source: &'a Described, draft: &Path) -> Result<Converted<'a>,
         Extras { pattern: true, scales: Some(false) },
         Extras { pattern: true, scales: Some(true) },
     ];
-    let read_back = |metadata: &Metadata| -> Result<Described, Error> {
-        let specs = exporter.specs(|tensor| tensor.dtype);
-        attend_format::gguf::draft(draft, metadata, &specs, filled, &mut |index, out| {
-            match exporter.tensors.get(index) {
+    let read_back =
+        |metadata: &Metadata| -> Result<Described, Error> {
+            let specs = exporter.specs(|tensor| tensor.dtype);
+            attend_format::gguf::draft(draft, metadata, &specs, filled, &mut |index, out| match exporter
+                .tensors
+                .get(index)
+            {
                 Some(tensor) => exporter.write(tensor, tensor.dtype, out, &mut |_| Ok(())),
                 None => Ok(()),
-            }
-        })?;
-        describe_within(draft, None)
-    };
+            })?;
+            describe_within(draft, None)
+        };
     let mut first_problem = None;
     let mut found = None;
     for extras in ladder {
@@ -167,7 +169,8 @@ pub fn to_gguf<'a>(source: &'a Described, draft: &Path) -> Result<Converted<'a>,
     };
     metadata.extend(generation_keys(&source.generation, name));
     let again = read_back(&metadata)?.generation;
-    let unsourced = |defaults: &GenerationDefaults| GenerationDefaults { sources: Default::default(), ..defaults.clone() };
+    let unsourced =
+        |defaults: &GenerationDefaults| GenerationDefaults { sources: Default::default(), ..defaults.clone() };
     if unsourced(&again) != unsourced(&source.generation) {
         let whole = Json::Object(source.generation.to_json());
         metadata.push((GENERATION_CONFIG.into(), Value::String(whole.to_string())));
@@ -183,6 +186,10 @@ fn whole_config(source: &Described, spec: &ModelSpec) -> Result<String, Error> {
         true => source.checkpoint.config().map().clone(),
         false => hugging_face::config(source, spec, source.known),
     };
+    if let Head::Lm(lm) = &spec.head {
+        // Some configurations leave it to the names of the tensors, which are others here.
+        map.insert("tie_word_embeddings".into(), lm.tied.into());
+    }
     if spec.head == Head::None && source.spec.head != Head::None {
         map.insert("architectures".into(), serde_json::json!([format!("{}Model", source.known.class)]));
     }
@@ -218,10 +225,6 @@ fn trimmed(source: &Described, kind: Kind, notices: &mut Vec<String>) -> Result<
     if table.is_empty() {
         return Err(format!("the format does not have the architecture {}", source.architecture));
     }
-    if spec.pooler.is_some() && table.origin("pooler.weight").is_none() {
-        spec.pooler = None;
-        notices.push("the pooler is left out: the format does not have it".into());
-    }
     let of_head = |name: &str| name.starts_with("head.");
     let lost = spec.tensors().into_iter().find(|tensor| of_head(&tensor.name) && table.origin(&tensor.name).is_none());
     if let Some(lost) = lost {
@@ -230,6 +233,11 @@ fn trimmed(source: &Described, kind: Kind, notices: &mut Vec<String>) -> Result<
         }
         spec.head = Head::None;
         notices.push("the head is left out: the format keeps only the encoder of this architecture".into());
+    }
+    // Without a classifier behind it, a pooler is of no use to those who read the other kind of file.
+    if spec.pooler.is_some() && (spec.head == Head::None && kind == Kind::Gguf) {
+        spec.pooler = None;
+        notices.push("the pooler is left out: the format keeps only the encoder of this architecture".into());
     }
     let table = source.known.table(&spec, kind).map_err(|error| error.to_string())?;
     Ok((spec, table))
@@ -244,7 +252,8 @@ fn gguf_name(known: &'static Architecture, spec: &ModelSpec) -> Option<&'static 
         alone.or_else(|| known.gguf.first()).copied()
     };
     let table = |known: &Architecture| (known.names)(spec).gguf.concat();
-    of(known).or_else(|| architectures().iter().filter(|other| table(other) == table(known)).find_map(|other| of(other)))
+    of(known)
+        .or_else(|| architectures().iter().filter(|other| table(other) == table(known)).find_map(|other| of(other)))
 }
 
 /// `source` as a Hugging Face folder. `draft` is a folder in which small files may be written and read again.

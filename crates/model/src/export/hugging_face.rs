@@ -132,11 +132,7 @@ impl Fields {
         let attention = &layer.attention;
         let norms = match layer.wiring {
             Wiring::Parallel { shared_norm } => Some(2 - usize::from(shared_norm)),
-            Wiring::PreNorm
-            | Wiring::PostNorm
-            | Wiring::Sandwich
-            | Wiring::OutputNorm
-            | Wiring::NormResidual => None,
+            Wiring::PreNorm | Wiring::PostNorm | Wiring::Sandwich | Wiring::OutputNorm | Wiring::NormResidual => None,
         };
         let grouped = attention.kv_heads > 1 && attention.kv_heads < attention.heads;
         if !matches!(layer.norm, Norm::Rms { .. }) {
@@ -284,12 +280,8 @@ fn llama3(rope: &Rope, divisors: &[f32]) -> Value {
     let most = divisors.iter().fold(1.0f32, |most, &divisor| most.max(divisor));
     for original in [8192usize, 4096, 2048, 16384, 32768, 131_072] {
         for (low, high) in [(1.0, 4.0), (1.0, 2.0), (1.0, 8.0)] {
-            let scaling = RopeScaling::Llama3 {
-                factor: f64::from(most),
-                low_freq_factor: low,
-                high_freq_factor: high,
-                original,
-            };
+            let scaling =
+                RopeScaling::Llama3 { factor: f64::from(most), low_freq_factor: low, high_freq_factor: high, original };
             let again = super::compare::divisors(&Rope { scaling: scaling.clone(), ..rope.clone() });
             let near = |found: Vec<f32>| found.iter().zip(divisors).all(|(a, b)| (a - b).abs() <= 1e-5 * b);
             if again.is_some_and(near) {

@@ -232,13 +232,7 @@ fn matrix(mapped: &Mapped) -> (usize, usize) {
 }
 
 /// `values` as bytes of `dtype`, on all threads.
-fn encode(
-    checkpoint: &Checkpoint,
-    name: &str,
-    dtype: DType,
-    values: &[f32],
-    row: usize,
-) -> Result<Vec<u8>, Error> {
+fn encode(checkpoint: &Checkpoint, name: &str, dtype: DType, values: &[f32], row: usize) -> Result<Vec<u8>, Error> {
     let size = |elements: usize| {
         dtype.bytes(elements).ok_or_else(|| Error::Storage {
             file: checkpoint.path().to_path_buf(),

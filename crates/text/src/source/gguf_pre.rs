@@ -43,9 +43,33 @@ const DEEPSEEK_LETTERS: &str = "\\s?[A-Za-z\u{B5}\u{C0}-\u{D6}\u{D8}-\u{F6}\u{F8
 
 /// One name for each way to cut, the most usual ones first: what a vocabulary that is written here may be called.
 pub(crate) const NAMES: &[&str] = &[
-    "gpt-2", "llama-bpe", "qwen2", "smaug-bpe", "smollm", "gpt-4o", "tekken", "deepseek-v3", "deepseek-llm",
-    "deepseek-coder", "falcon", "qwen35", "bloom", "viking", "default", "glm4", "kimi-k2", "superbpe", "bailingmoe",
-    "seed-coder", "minicpm5", "exaone-moe", "youtu", "spark2_5", "jais-2", "tiny_aya", "chameleon",
+    "gpt-2",
+    "llama-bpe",
+    "qwen2",
+    "smaug-bpe",
+    "smollm",
+    "gpt-4o",
+    "tekken",
+    "deepseek-v3",
+    "deepseek-llm",
+    "deepseek-coder",
+    "falcon",
+    "qwen35",
+    "bloom",
+    "viking",
+    "default",
+    "glm4",
+    "kimi-k2",
+    "superbpe",
+    "bailingmoe",
+    "seed-coder",
+    "minicpm5",
+    "exaone-moe",
+    "youtu",
+    "spark2_5",
+    "jais-2",
+    "tiny_aya",
+    "chameleon",
 ];
 
 impl Pre {

@@ -12,6 +12,7 @@ pub use attend_nn as nn;
 pub use attend_text as text;
 
 pub mod cli;
+pub mod convert;
 pub mod models;
 pub mod system;
 pub mod verify;

@@ -1,6 +1,7 @@
 //! A loaded model, ready for requests.
 
 use crate::defaults::Resolved;
+use crate::divergence::{Divergence, divergence};
 use crate::error::Error;
 use crate::generate::{Handler, generate};
 use crate::model_source::ModelSource;
@@ -131,6 +132,21 @@ impl<'m> Engine<'m> {
         progress: &mut dyn FnMut(Perplexity) -> ControlFlow<()>,
     ) -> Result<Perplexity, Error> {
         perplexity(&self.source, &self.around, token_ids, method, progress)
+    }
+
+    /// How far this model's predictions of a text are from another's; see
+    /// [`divergence`](crate::divergence::divergence).
+    ///
+    /// # Errors
+    /// As [`divergence`](crate::divergence::divergence).
+    pub fn divergence(
+        &self,
+        reference: &Engine<'_>,
+        token_ids: &[u32],
+        method: Method,
+        progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<Divergence, Error> {
+        divergence(&self.source, &reference.source, &self.around, token_ids, method, progress)
     }
 
     fn complete(&self, mut prompt: Prompt) -> Result<Prompt, Error> {

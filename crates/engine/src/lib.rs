@@ -5,6 +5,7 @@
 
 pub mod beam;
 pub mod defaults;
+pub mod divergence;
 pub mod engine;
 pub mod error;
 pub mod generate;
@@ -26,6 +27,7 @@ mod validate;
 pub mod vocabulary;
 
 pub use defaults::{Resolved, Setting};
+pub use divergence::Divergence;
 pub use engine::{Engine, EngineOptions};
 pub use error::Error;
 pub use logprobs::TokenLogprob;

@@ -36,6 +36,23 @@ impl<'a> Distribution<'a> {
         self.logits.get(id as usize).map_or(f32::NEG_INFINITY, |&logit| (f64::from(logit) - self.normaliser) as f32)
     }
 
+    /// The likeliest token; of equal ones the lowest id.
+    pub fn likeliest(&self) -> u32 {
+        let best = |best: usize, (id, logit): (usize, &f32)| if *logit > self.logits[best] { id } else { best };
+        self.logits.iter().enumerate().fold(0, best) as u32
+    }
+
+    /// Kullback-Leibler divergence from `reference`, a row of the same length, in nats: `sum p_ref ln(p_ref / p)`.
+    pub fn divergence_from(&self, reference: &Distribution<'_>) -> f64 {
+        let pairs = self.logits.iter().zip(reference.logits);
+        let parts = pairs.map(|(&ours, &theirs)| {
+            let (ours, theirs) = (f64::from(ours) - self.normaliser, f64::from(theirs) - reference.normaliser);
+            theirs.exp() * (theirs - ours)
+        });
+        // Rounding may leave a little below zero.
+        parts.sum::<f64>().max(0.0)
+    }
+
     /// A token with its `count` likeliest alternatives.
     pub fn of(&self, id: u32, count: usize) -> TokenLogprob {
         TokenLogprob { id, logprob: self.logprob(id), top: self.top(count) }

@@ -89,10 +89,10 @@ pub struct Perplexity {
 
 /// One window: tokens of the text, and from which of them on they are scored (at least 1: the first has nothing before it).
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Window {
-    start: usize,
-    end: usize,
-    scored_from: usize,
+pub(crate) struct Window {
+    pub start: usize,
+    pub end: usize,
+    pub scored_from: usize,
 }
 
 /// The perplexity of a text. `progress` is called after each window with the figure so far; `Break` ends the work with it.
@@ -132,7 +132,7 @@ pub fn perplexity<S: LogitsSource>(
     Ok(sums.perplexity(windows.len(), windows.len()))
 }
 
-fn windows(tokens: usize, method: Method, context: Option<usize>) -> Result<Vec<Window>, Error> {
+pub(crate) fn windows(tokens: usize, method: Method, context: Option<usize>) -> Result<Vec<Window>, Error> {
     let (Method::Strided { window, .. } | Method::Halves { window, .. }) = method;
     if window < 2 || context.is_some_and(|context| window > context) {
         let most = context.map_or("the context".into(), |context| format!("the context of {context}"));
@@ -174,20 +174,20 @@ fn windows(tokens: usize, method: Method, context: Option<usize>) -> Result<Vec<
 
 /// Running sums of negative log-probabilities.
 #[derive(Debug, Default)]
-struct Sums {
+pub(crate) struct Sums {
     tokens: usize,
     sum: f64,
     squares: f64,
 }
 
 impl Sums {
-    fn add(&mut self, logprob: f64) {
+    pub fn add(&mut self, logprob: f64) {
         self.tokens += 1;
         self.sum -= logprob;
         self.squares += logprob * logprob;
     }
 
-    fn perplexity(&self, done: usize, all: usize) -> Perplexity {
+    pub fn perplexity(&self, done: usize, all: usize) -> Perplexity {
         let count = self.tokens as f64;
         let mean = self.sum / count;
         let variance = (self.squares / count - mean * mean).max(0.0);

@@ -86,6 +86,16 @@ impl AtomicFile {
         Ok(())
     }
 
+    /// Commits a file of `length` bytes, of which those that were not written are zero and take no room.
+    pub fn commit_sparse(mut self, length: u64) -> Result<(), Error> {
+        let extended = self.writer().and_then(|writer| {
+            writer.flush()?;
+            writer.get_ref().set_len(length)
+        });
+        extended.map_err(|source| self.failed("extend", source))?;
+        self.commit()
+    }
+
     pub fn commit(mut self) -> Result<(), Error> {
         let Some(writer) = self.writer.take() else {
             return Err(self.failed("write", io::ErrorKind::InvalidInput.into()));

@@ -56,6 +56,8 @@ pub struct Checkpoint {
     config: Config,
     generation_config: Option<Config>,
     metadata: Option<gguf::Metadata>,
+    /// The configuration of a GGUF file is a whole `config.json` kept in it.
+    embedded: bool,
     tensors: Tensors,
 }
 
@@ -91,9 +93,12 @@ impl Checkpoint {
 
     fn open_gguf(path: &Path, source: Source) -> Result<Checkpoint, Error> {
         let (metadata, tensors) = gguf::open_all(source)?;
-        let config = gguf::config::from_metadata(&metadata, &tensors)?;
+        let parsed = |key: &str| metadata.str(key)?.map(|text| Config::parse(path, text)).transpose();
+        let (whole, generation_config) = (parsed(gguf::CONFIG)?, parsed(gguf::GENERATION_CONFIG)?);
+        let embedded = whole.is_some();
+        let config = whole.map_or_else(|| gguf::config::from_metadata(&metadata, &tensors), Ok)?;
         let (kind, path) = (Kind::Gguf, path.to_path_buf());
-        Ok(Checkpoint { kind, path, config, generation_config: None, metadata: Some(metadata), tensors })
+        Ok(Checkpoint { kind, path, config, generation_config, metadata: Some(metadata), embedded, tensors })
     }
 
     fn open_folder(path: &Path) -> Result<Checkpoint, Error> {
@@ -120,11 +125,17 @@ impl Checkpoint {
         let generation_config = open_beside(folder, "generation_config.json")?;
         let config = with_old_quantization(folder, config)?;
         let (kind, path) = (Kind::HuggingFace, path.to_path_buf());
-        Ok(Checkpoint { kind, path, config, generation_config, metadata: None, tensors })
+        Ok(Checkpoint { kind, path, config, generation_config, metadata: None, embedded: false, tensors })
     }
 
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Whether [`Checkpoint::config`] is written as `config.json` is: in a folder, and in a GGUF file that keeps a whole
+    /// one because the format has no keys for all that it says.
+    pub fn has_config_json(&self) -> bool {
+        self.kind == Kind::HuggingFace || self.embedded
     }
 
     /// The path it was opened by.

@@ -26,7 +26,7 @@ use std::path::Path;
 pub use metadata::Metadata;
 pub use types::{type_id, type_name};
 pub use value::{Array, Strings, Value};
-pub use write::write;
+pub use write::{draft, write};
 
 pub(crate) use split::{first_part, heads, open_all};
 
@@ -34,6 +34,13 @@ use crate::{Error, Source, Tensors};
 
 /// The alignment of tensor data in a file that does not state one.
 pub const DEFAULT_ALIGNMENT: u64 = 32;
+
+/// The key under which this program keeps a whole `config.json`, where the format has no keys for what it says.
+pub const CONFIG: &str = "attend.config";
+/// The same for `generation_config.json`.
+pub const GENERATION_CONFIG: &str = "attend.generation_config";
+/// The key under which a whole `tokenizer.json` may be kept beside the vocabulary.
+pub const TOKENIZER_JSON: &str = "tokenizer.huggingface.json";
 
 /// Opens one file, without the other parts of a split model.
 pub fn open(path: &Path) -> Result<(Metadata, Tensors), Error> {

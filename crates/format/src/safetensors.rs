@@ -18,7 +18,7 @@ use crate::tensors::{Found, FoundType, MAX_RANK, MAX_TENSORS, Place, check_name,
 use crate::{Error, Source, Tensors, json};
 
 pub(crate) use write::byte_size;
-pub use write::write;
+pub use write::{draft, write};
 
 /// The longest header, in bytes.
 pub const MAX_HEADER: u64 = 100_000_000;

@@ -7,7 +7,7 @@ use crate::generation::{self, GenerationDefaults};
 use crate::mapping::{self, Mapped, TiedCopy};
 use crate::memory;
 use crate::reader::{Log, Reader};
-use attend_format::{Checkpoint, Config, Kind, unsupported_quantization};
+use attend_format::{Checkpoint, Config, unsupported_quantization};
 use attend_kernels::DType;
 use attend_nn::spec::ModelSpec;
 use std::collections::BTreeMap;
@@ -99,10 +99,7 @@ pub fn describe_within(path: &Path, available: Option<u64>) -> Result<Described,
 
 /// The text model's part of a multimodal configuration.
 fn text_part(checkpoint: &Checkpoint) -> Result<Option<Config>, Error> {
-    match checkpoint.kind() {
-        Kind::Gguf => Ok(None),
-        Kind::HuggingFace => Ok(checkpoint.config().object("text_config")?),
-    }
+    if checkpoint.has_config_json() { Ok(checkpoint.config().object("text_config")?) } else { Ok(None) }
 }
 
 fn refuse_quantization(checkpoint: &Checkpoint) -> Result<(), Error> {

@@ -45,6 +45,10 @@ pub enum Error {
     #[error("{}: tensor `{tensor}` is stored as {dtype}: {problem}", file.display())]
     Storage { file: PathBuf, tensor: String, dtype: String, problem: String },
 
+    /// A checkpoint that has no form in the other kind of file.
+    #[error("{}: cannot be written as {kind}: {problem}", path.display())]
+    NoForm { path: PathBuf, kind: &'static str, problem: String },
+
     /// A name table of this crate, or a call of it, is wrong: a mistake of ours and not of the file.
     #[error("name table: {0}")]
     Table(String),

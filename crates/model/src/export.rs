@@ -1,4 +1,15 @@
-//! From our tensors back to a file's: the name table read the other way.
+//! From our tensors back to a file's: the name table read the other way; and whole checkpoints of the other kind.
+
+mod compare;
+mod convert;
+mod gguf;
+mod hugging_face;
+mod rows;
+
+pub use compare::difference;
+pub use convert::{Converted, Exporter, to_gguf, to_hugging_face};
+pub use gguf::Metadata;
+pub use rows::{ExportTensor, copy};
 
 use crate::describe::Described;
 use crate::error::Error;

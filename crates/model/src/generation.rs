@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::reader::{Log, Reader};
 use attend_format::{Checkpoint, Config};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Defaults of generation; `None` and empty where no file says anything. Where several files do,
@@ -104,6 +104,49 @@ pub(crate) fn defaults(checkpoint: &Checkpoint, task: Option<&Config>) -> Result
 }
 
 impl GenerationDefaults {
+    /// As `generation_config.json` has them; what is not set is left out.
+    pub fn to_json(&self) -> Map<String, Value> {
+        const RENAMED: [(&str, &str); 7] = [
+            ("eos", "eos_token_id"),
+            ("bos", "bos_token_id"),
+            ("pad", "pad_token_id"),
+            ("decoder_start", "decoder_start_token_id"),
+            ("forced_bos", "forced_bos_token_id"),
+            ("forced_eos", "forced_eos_token_id"),
+            ("bad_words", "bad_words_ids"),
+        ];
+        let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return Map::new() };
+        let name =
+            |ours: String| RENAMED.iter().find(|(from, _)| *from == ours).map_or(ours, |(_, to)| (*to).to_string());
+        let set = fields.into_iter().filter(|(field, value)| {
+            let empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+            !empty && field != "sources"
+        });
+        set.map(|(field, value)| match (field.as_str(), value) {
+            ("early_stopping", value) => {
+                let value = match self.early_stopping {
+                    Some(EarlyStopping::Heuristic) => Value::Bool(false),
+                    Some(EarlyStopping::First) => Value::Bool(true),
+                    Some(EarlyStopping::Never) => Value::String("never".into()),
+                    None => value,
+                };
+                (field, value)
+            }
+            // One end of a text is written as a number.
+            ("eos" | "forced_eos", Value::Array(ids)) if ids.len() == 1 => {
+                (name(field), ids.into_iter().next().unwrap_or_default())
+            }
+            // 0.7 as f32 would be written 0.699999988079071.
+            (_, Value::Number(float)) if float.is_f64() => {
+                let short = float.as_f64().map(|float| (float as f32).to_string().parse::<f64>());
+                let value = short.and_then(Result::ok).map_or(Value::Null, Value::from);
+                (name(field), value)
+            }
+            (_, value) => (name(field), value),
+        })
+        .collect()
+    }
+
     /// Fills what is not set yet.
     fn read(&mut self, r: &Reader) -> Result<(), Error> {
         let source = r.config().file().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

@@ -24,7 +24,9 @@ pub use architectures::{Architecture, architectures};
 pub use common::activation_named;
 pub use describe::{Described, describe, describe_within};
 pub use error::{Error, Misshaped, WeightsError};
-pub use export::{FileTensor, Quantity};
+pub use export::{
+    Converted, ExportTensor, Exporter, FileTensor, Metadata, Quantity, copy, difference, to_gguf, to_hugging_face,
+};
 pub use generation::{EarlyStopping, GenerationDefaults, TaskDefaults};
 pub use mapping::{Mapped, TiedCopy};
 pub use names::{Leftover, Origin, Table, Tables, Verb};

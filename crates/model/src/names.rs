@@ -167,6 +167,11 @@ impl Table {
         Some(())
     }
 
+    /// Whether it has no line: the kind of file does not have the architecture.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
     /// The names in a file that our tensor `ours` may have, or `None` where the table does not know it.
     pub fn origin(&self, ours: &str) -> Option<Origin> {
         let single = || format!("{}{ours}", self.single);

@@ -1,7 +1,7 @@
 //! A configuration as the architecture files read it: every value checked, every refusal naming file and field.
 
 use crate::error::Error;
-use attend_format::{Checkpoint, Config, Kind};
+use attend_format::{Checkpoint, Config};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 
@@ -55,8 +55,9 @@ impl<'a> Reader<'a> {
         self.config.map().contains_key(key)
     }
 
+    /// Whether the configuration is GGUF's metadata, which has names of its own and no defaults.
     pub fn is_gguf(&self) -> bool {
-        self.checkpoint.kind() == Kind::Gguf
+        !self.checkpoint.has_config_json()
     }
 
     /// Adds a line that the user will see.

@@ -173,6 +173,13 @@ impl AddedTokens {
         self.by_id.values().map(|entry| (entry.token.content.as_str(), entry.token.id))
     }
 
+    /// All of them, by id.
+    pub fn list(&self) -> impl Iterator<Item = &AddedToken> {
+        let mut tokens: Vec<&AddedToken> = self.by_id.values().map(|entry| &entry.token).collect();
+        tokens.sort_by_key(|token| token.id);
+        tokens.into_iter()
+    }
+
     /// The special tokens' spellings.
     pub fn specials(&self) -> impl Iterator<Item = (&str, u32)> {
         self.by_id

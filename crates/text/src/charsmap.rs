@@ -31,6 +31,16 @@ impl Charsmap {
         Ok(Charsmap { units, texts: texts.to_string() })
     }
 
+    /// The table as [`Charsmap::parse`] reads it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        if self.units.is_empty() && self.texts.is_empty() {
+            return Vec::new();
+        }
+        let size = (self.units.len() * 4) as u32;
+        let units = self.units.iter().flat_map(|unit| unit.to_le_bytes());
+        size.to_le_bytes().into_iter().chain(units).chain(self.texts.bytes()).collect()
+    }
+
     /// Calls `found(length, value)` for every key that is a prefix of `text`, shortest first, until it returns `true`.
     fn prefixes(&self, text: &[u8], mut found: impl FnMut(usize, u32) -> bool) {
         let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;

@@ -64,6 +64,10 @@ impl Tokenizer {
         tokenizer
     }
 
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
     /// Encodes a text.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Encoding, Error> {
         let take = if options.parse_special { Take::All } else { Take::Plain };

@@ -5,6 +5,7 @@ pub mod batch;
 pub mod chat;
 pub mod classify;
 pub mod completions;
+pub mod convert;
 pub mod doctor;
 pub mod embed;
 pub mod error;
@@ -19,6 +20,7 @@ pub mod perplexity;
 pub mod prefix;
 pub mod pull;
 pub mod rerank;
+pub mod quantize;
 pub mod rm;
 pub mod run;
 pub mod sampling;
@@ -88,6 +90,10 @@ pub enum Command {
     Score(score::ScoreArgs),
     /// How well a model predicts a text
     Perplexity(perplexity::PerplexityArgs),
+    /// Write a model as the other kind of file
+    Convert(convert::ConvertArgs),
+    /// Write a model with smaller types
+    Quantize(quantize::QuantizeArgs),
     /// Bring a model into the models folder
     Pull(pull::PullArgs),
     /// Show the models of the folder
@@ -131,6 +137,8 @@ fn dispatch(command: Command) -> Result<bool> {
         Command::Logits(args) => logits::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Perplexity(args) => perplexity::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Quantize(args) => quantize::run(&args),
         Command::Pull(args) => pull::run(&args),
         Command::List(args) => list::run(&args),
         Command::Rm(args) => rm::run(&args),

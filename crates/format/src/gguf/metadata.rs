@@ -21,6 +21,12 @@ impl Metadata {
         Metadata { file, version, values: BTreeMap::new() }
     }
 
+    /// Metadata that errors attribute to `file`, as a file of the newest version would hold it. Of equal keys the last
+    /// counts.
+    pub fn of(file: &Path, values: impl IntoIterator<Item = (String, Value)>) -> Metadata {
+        Metadata { file: file.into(), version: 3, values: values.into_iter().collect() }
+    }
+
     pub fn file(&self) -> &Path {
         &self.file
     }

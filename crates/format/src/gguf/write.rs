@@ -15,17 +15,45 @@ use crate::{Error, Fill, TensorSpec};
 /// `metadata` is written in the order given (`general.architecture` belongs first); a `general.alignment` among it is
 /// obeyed. Shapes are rows first, as everywhere in this crate. `fill` is called once per tensor in the given order.
 pub fn write(path: &Path, metadata: &[(String, Value)], tensors: &[TensorSpec], fill: &mut Fill) -> Result<(), Error> {
+    let file = write_first(path, metadata, tensors, tensors.len(), fill)?;
+    file.commit()
+}
+
+/// As [`write`], with the data of the first `filled` tensors only; the others read as zeros. The file has its full
+/// length and takes little room, so that what it would say of itself can be read before the work is done.
+pub fn draft(
+    path: &Path,
+    metadata: &[(String, Value)],
+    tensors: &[TensorSpec],
+    filled: usize,
+    fill: &mut Fill,
+) -> Result<(), Error> {
+    let file = write_first(path, metadata, tensors, filled, fill)?;
+    let alignment = alignment(path, metadata)?;
+    let (head, sizes) = head(path, metadata, tensors, alignment)?;
+    let padded = |length: u64| length.next_multiple_of(alignment);
+    let data = sizes.iter().fold(0u64, |sum, &size| sum.saturating_add(padded(size)));
+    file.commit_sparse(padded(head.len() as u64).saturating_add(data))
+}
+
+fn write_first(
+    path: &Path,
+    metadata: &[(String, Value)],
+    tensors: &[TensorSpec],
+    filled: usize,
+    fill: &mut Fill,
+) -> Result<AtomicFile, Error> {
     let alignment = alignment(path, metadata)?;
     let (mut head, sizes) = head(path, metadata, tensors, alignment)?;
     pad(&mut head, alignment);
     let mut file = AtomicFile::create(path)?;
     file.write(&head)?;
-    for (index, (tensor, size)) in tensors.iter().zip(sizes).enumerate() {
+    for (index, (tensor, size)) in tensors.iter().zip(sizes).take(filled).enumerate() {
         file.write_tensor(fill, index, &tensor.name, size)?;
         let padding = size.next_multiple_of(alignment) - size;
         file.write(&vec![0; padding as usize])?;
     }
-    file.commit()
+    Ok(file)
 }
 
 fn alignment(path: &Path, metadata: &[(String, Value)]) -> Result<u64, Error> {

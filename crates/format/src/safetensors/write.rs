@@ -33,6 +33,17 @@ pub fn write(
     file.commit()
 }
 
+/// As [`write`], without the data, which reads as zeros. The file has its full length and takes little room, so that
+/// what it would say of itself can be read before the work is done.
+pub fn draft(path: &Path, tensors: &[TensorSpec], metadata: &BTreeMap<String, String>) -> Result<(), Error> {
+    let order: Vec<(usize, &TensorSpec)> = tensors.iter().enumerate().collect();
+    let (header, sizes) = header(path, &order, metadata)?;
+    let mut file = AtomicFile::create(path)?;
+    file.write(&(header.len() as u64).to_le_bytes())?;
+    file.write(&header)?;
+    file.commit_sparse(sizes.iter().fold(8 + header.len() as u64, |sum, &size| sum.saturating_add(size)))
+}
+
 /// The header, padded with spaces to 8 bytes, and the tensors' sizes in order.
 fn header(
     path: &Path,

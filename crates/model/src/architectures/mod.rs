@@ -161,7 +161,7 @@ impl Architecture {
             name: short(&name.into()),
             known: architectures().iter().map(|known| known.name).collect::<Vec<_>>().join(", "),
         };
-        if checkpoint.kind() == Kind::Gguf {
+        if !checkpoint.has_config_json() {
             let name = checkpoint.gguf().map(|metadata| metadata.architecture()).transpose()?.unwrap_or_default();
             return architectures().iter().find(|a| a.gguf.contains(&name)).copied().ok_or_else(|| unknown(name));
         }

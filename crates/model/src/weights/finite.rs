@@ -26,7 +26,7 @@ pub(super) fn check(
 }
 
 /// The index of the first element that is not finite, and what it is. For a block type, the first of its block.
-pub(super) fn first(dtype: DType, bytes: &[u8]) -> Option<(usize, &'static str)> {
+pub(crate) fn first(dtype: DType, bytes: &[u8]) -> Option<(usize, &'static str)> {
     use DType::*;
     match dtype {
         F64 => scan::<8>(bytes, |b| kind(u64::from_le_bytes(b) << 1 >> 1, 0x7ff0_0000_0000_0000)),

@@ -11,7 +11,8 @@ use crate::memory;
 use attend_format::Checkpoint;
 use attend_kernels::{Compute, DType, Matrix, dequantize, quantize};
 use attend_nn::{Model, WeightSource};
-use rows::Pieces;
+pub(crate) use finite::first as first_not_finite;
+pub(crate) use rows::Pieces;
 use std::collections::HashMap;
 use std::path::Path;
 

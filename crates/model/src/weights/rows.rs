@@ -10,7 +10,7 @@ use attend_kernels::DType;
 const WINDOW: usize = 4 << 20;
 
 /// One of our tensors as pieces of whole rows.
-pub(super) struct Pieces<'a> {
+pub(crate) struct Pieces<'a> {
     checkpoint: &'a Checkpoint,
     mapped: &'a Mapped,
     cols: usize,

@@ -77,6 +77,19 @@ impl Bpe {
         Ok(Bpe { vocabulary, merges: table, options, bytes, by_words })
     }
 
+    pub fn options(&self) -> &BpeOptions {
+        &self.options
+    }
+
+    /// The merges that can happen, in order of rank.
+    pub fn ranked(&self) -> Vec<(&str, &str)> {
+        let mut merges: Vec<(u32, u32, u32)> =
+            self.merges.iter().map(|(&(left, right), &(rank, _))| (rank, left, right)).collect();
+        merges.sort_unstable();
+        let token = |id| self.vocabulary.token(id).unwrap_or_default();
+        merges.into_iter().map(|(_, left, right)| (token(left), token(right))).collect()
+    }
+
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
     }

@@ -70,6 +70,16 @@ impl Scored {
         Scored { vocabulary, scores, bytes, unk, longest, fuse_unk, whole: None, by_words }
     }
 
+    /// The score of an id; `None` for pieces that text is never joined into.
+    pub fn score(&self, id: u32) -> Option<f32> {
+        self.scores.get(id as usize).copied().flatten()
+    }
+
+    /// All scores, 0 where there is none.
+    pub fn scores(&self) -> Vec<f32> {
+        self.scores.iter().map(|score| score.unwrap_or(0.0)).collect()
+    }
+
     /// Adds words that are taken whole wherever they occur, the longest first.
     pub fn with_whole_words(mut self, words: &[(&str, u32)]) -> Result<Scored, Fault> {
         if !words.is_empty() {

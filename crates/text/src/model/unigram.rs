@@ -87,6 +87,15 @@ impl Unigram {
         &self.vocabulary
     }
 
+    pub fn scores(&self) -> Vec<f32> {
+        self.scores.iter().map(|&score| score as f32).collect()
+    }
+
+    /// Whether unknown text becomes bytes.
+    pub fn has_bytes(&self) -> bool {
+        self.bytes.is_some()
+    }
+
     pub fn unk(&self) -> Option<u32> {
         self.unk
     }

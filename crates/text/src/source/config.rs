@@ -58,6 +58,11 @@ impl SideFiles {
         })
     }
 
+    /// What a `tokenizer_config.json` and a `generation_config.json` would say.
+    pub fn of(tokenizer: Value, generation: Option<Value>) -> SideFiles {
+        SideFiles { tokenizer: Some(tokenizer), generation, ..SideFiles::default() }
+    }
+
     /// A value of `tokenizer_config.json`.
     pub fn config(&self, key: &str) -> Option<&Value> {
         self.tokenizer.as_ref()?.get(key)

@@ -1,6 +1,6 @@
 //! Vocabularies inside GGUF files: the keys `tokenizer.ggml.*`.
 
-use super::config::{is_turn_end, without_separators};
+use super::config::{SideFiles, is_turn_end, without_separators};
 use super::gguf_pre::Pre;
 use crate::added::{AddedToken, AddedTokens};
 use crate::charsmap::Charsmap;
@@ -13,11 +13,11 @@ use crate::post::Post;
 use crate::pretokenize::PreTokenizer;
 use crate::tokenizer::{Parts, Roles, Tokenizer};
 use crate::vocabulary::Vocabulary;
-use attend_format::gguf::{Metadata, Strings};
-use serde_json::json;
+use attend_format::gguf::{Metadata, Strings, TOKENIZER_JSON};
+use serde_json::{Map, Value, json};
 
 /// `tokenizer.ggml.token_type`.
-mod kind {
+pub(crate) mod kind {
     pub const NORMAL: i64 = 1;
     pub const UNKNOWN: i64 = 2;
     pub const CONTROL: i64 = 3;
@@ -34,8 +34,11 @@ struct Reader<'m> {
     roles: Roles,
 }
 
-/// Reads the tokenizer of an open file.
+/// Reads the tokenizer of an open file: a whole tokenizer.json where it keeps one, else its vocabulary.
 pub(super) fn open(metadata: &Metadata) -> Result<Tokenizer, Error> {
+    if let Some(text) = metadata.str(TOKENIZER_JSON)? {
+        return super::tokenizer_json::from_text(metadata.file(), text, &side_files(metadata)?);
+    }
     let Some(tokens) = metadata.strings("tokenizer.ggml.tokens")? else {
         return Err(Error::NoTokenizer { path: metadata.file().to_path_buf() });
     };
@@ -61,6 +64,34 @@ pub(super) fn open(metadata: &Metadata) -> Result<Tokenizer, Error> {
         }
     };
     Ok(Tokenizer::assemble(parts))
+}
+
+/// The roles that the file gives to ids, as the small files beside a tokenizer.json would say them.
+fn side_files(metadata: &Metadata) -> Result<SideFiles, Error> {
+    let tokens = metadata.strings("tokenizer.ggml.tokens")?;
+    let id = |name: &str| metadata.token_id(&format!("tokenizer.ggml.{name}_token_id"));
+    let mut config = Map::new();
+    for (name, key) in [
+        ("bos", "bos_token"),
+        ("eos", "eos_token"),
+        ("unknown", "unk_token"),
+        ("padding", "pad_token"),
+        ("seperator", "sep_token"),
+        ("cls", "cls_token"),
+        ("mask", "mask_token"),
+    ] {
+        if let Some(token) = id(name)?.and_then(|id| tokens?.get(id as usize)) {
+            config.insert(key.into(), token.into());
+        }
+    }
+    let mut generation = Map::new();
+    generation.extend(id("bos")?.map(|id| ("bos_token_id".to_string(), json!(id))));
+    generation.extend(id("padding")?.map(|id| ("pad_token_id".to_string(), json!(id))));
+    let ends: Vec<u32> = [id("eos")?, id("eot")?, id("eom")?].into_iter().flatten().collect();
+    if !ends.is_empty() {
+        generation.insert("eos_token_id".into(), json!(ends));
+    }
+    Ok(SideFiles::of(Value::Object(config), Some(Value::Object(generation))))
 }
 
 impl Reader<'_> {

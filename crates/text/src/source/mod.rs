@@ -2,12 +2,14 @@
 
 pub(crate) mod config;
 mod gguf;
-mod gguf_pre;
+pub(crate) mod gguf_pre;
 mod marian;
 mod proto;
 mod sentencepiece;
 mod tokenizer_json;
 mod word_files;
+
+pub(crate) use gguf::kind;
 
 use crate::error::Error;
 use crate::tokenizer::Tokenizer;
@@ -64,6 +66,11 @@ impl Tokenizer {
             return marian::open(path, "target.spm", &SideFiles::open(path)?, false).map(Some);
         }
         Ok(None)
+    }
+
+    /// The tokenizer of a tokenizer.json, with what a tokenizer_config.json beside it says.
+    pub(crate) fn from_json(file: &Path, text: &str, config: serde_json::Value) -> Result<Tokenizer, Error> {
+        tokenizer_json::from_text(file, text, &SideFiles::of(config, None))
     }
 
     /// The tokenizer in the metadata of a GGUF file.

@@ -173,6 +173,11 @@ pub(super) fn open(path: &Path, files: &SideFiles) -> Result<Tokenizer, Error> {
     Ok(Tokenizer::assemble(parts))
 }
 
+/// Reads the text of a tokenizer.json that errors attribute to `file`.
+pub(super) fn from_text(file: &Path, text: &str, files: &SideFiles) -> Result<Tokenizer, Error> {
+    parse(text, files).map(Tokenizer::assemble).map_err(|fault| fault.at(file))
+}
+
 fn parse(text: &str, files: &SideFiles) -> Result<Parts, Fault> {
     let file: File = serde_json::from_str(text).map_err(|error| Fault::new("the JSON", error))?;
     let decoder = Decoder::parse(&file.decoder)?;

@@ -87,6 +87,11 @@ impl ChatTemplate {
         ChatTemplate { sources, special }
     }
 
+    /// Every template with its name; a single one is called `default`.
+    pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.sources.iter().map(|(name, source)| (name.as_str(), source.as_str()))
+    }
+
     /// The names, for people.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.sources.iter().map(|(name, _)| name.as_str())

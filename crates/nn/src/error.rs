@@ -14,6 +14,10 @@ pub enum Error {
     Length { field: &'static str, expected: usize, found: usize },
     #[error("sequence {sequence} is empty")]
     Empty { sequence: usize },
+    #[error("`{name}` is not a weight or a layer of this model")]
+    UnknownWeight { name: String },
+    #[error("`{name}` should be {expected:?} and is {found:?}")]
+    Shape { name: String, expected: Vec<usize>, found: Vec<usize> },
     #[error("the model has no {0}")]
     Missing(&'static str),
     #[error("the cache's {field} type {found} does not hold rows of {width} elements")]

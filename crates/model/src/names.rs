@@ -13,6 +13,7 @@
 //! | `pairs` | in each head the rows of a rotary pair are neighbours; ours are half a head apart |
 //! | `add_one` | the file holds what is added to one |
 //! | `subtract_one` | the file holds one more |
+//! | `constant` | a buffer: the model uses it, and training leaves it as it is |
 //!
 //! Directives: `prefix A = B` (a name that starts with A may start with B instead), `suffix A = B` (the same for ends),
 //! `drop NAME` (a buffer that is recomputed), `unused NAME` (weights of a part that is not built; said aloud),
@@ -39,6 +40,7 @@ pub enum Verb {
     Pairs,
     AddOne,
     SubtractOne,
+    Constant,
 }
 
 impl Verb {
@@ -51,6 +53,7 @@ impl Verb {
             "pairs" => Verb::Pairs,
             "add_one" => Verb::AddOne,
             "subtract_one" => Verb::SubtractOne,
+            "constant" => Verb::Constant,
             _ => return None,
         })
     }

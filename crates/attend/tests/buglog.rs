@@ -1,7 +1,7 @@
-//! Which test stands for each reported fault (configurations, weights, GGUF, tokens, templates, translation, sampling,
-//! streams), that those tests are still there, and the tests of the kinds that no other file has.
+//! Which test stands for each reported fault (configurations, weights, GGUF, tokens, templates, translation, adapters,
+//! sampling, streams), that those tests are still there, and the tests of the kinds that no other file has.
 //!
-//! Not here: WGT-08 is about adapters, which are not built yet. CFG-08 names a family that is not built yet; the check of
+//! Not here: CFG-08 names a family that is not built yet; the check of
 //! a learned table's length is the same for the one that is. SMP-03 is of one process here; requests of a server come later.
 
 mod common;
@@ -34,6 +34,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("WGT-05", "format/tests/hostile.rs", "hostile_files_end_in_the_expected_error"),
     ("WGT-06", "format/tests/hostile.rs", "hostile_files_end_in_the_expected_error"),
     ("WGT-06", "format/tests/hostile.rs", "odd_but_valid_files_load"),
+    ("WGT-08", "model/tests/adapter.rs", "types_of_the_file_are_rounding_only"),
     ("WGT-09", "attend/tests/hostile/tokens.rs", "pickles_run_nothing"),
     ("GGUF-01", "attend/tests/hostile/every.rs", "hostile_files_are_refused_by_the_loader"),
     ("GGUF-02", "format/tests/gguf.rs", "a_vocabulary_of_a_quarter_million"),
@@ -59,6 +60,12 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("S2S-05", "engine/tests/seq2seq.rs", "versions_of_a_family_scale_tied_logits_alone"),
     ("S2S-06", "engine/tests/seq2seq.rs", "hidden_values_beyond_16_bit_floats_stay_finite"),
     ("S2S-07", "engine/tests/seq2seq.rs", "a_search_by_hand"),
+    ("LOR-01", "model/tests/adapter.rs", "the_scale_is_the_configurations"),
+    ("LOR-01", "model/src/adapter/config.rs", "scales_are_alpha_over_the_rank_or_its_root"),
+    ("LOR-02", "model/tests/adapter.rs", "merged_and_unmerged_give_the_same"),
+    ("LOR-02", "attend/tests/lora.rs", "an_adapter_counts_as_strongly_as_it_is_told"),
+    ("LOR-04", "model/tests/adapter.rs", "adapters_of_any_rank_stand_beside_one_another"),
+    ("LOR-04", "model/tests/adapter.rs", "what_does_not_fit_the_base_is_refused_by_name"),
     ("SMP-01", "engine/src/sampler/penalties.rs", "repetition_makes_repeats_less_likely_whatever_the_sign_and_once"),
     ("SMP-03", "engine/tests/answers.rs", "choices_do_not_depend_on_their_neighbours"),
     ("SMP-04", "engine/tests/models.rs", "a_damaged_weight_is_an_error_that_names_the_logits"),

@@ -6,8 +6,9 @@ use crate::error::Error;
 use crate::generation::{self, GenerationDefaults};
 use crate::mapping::{self, Mapped, TiedCopy};
 use crate::memory;
+use crate::names::Verb;
 use crate::reader::{Log, Reader};
-use attend_format::{Checkpoint, Config, unsupported_quantization};
+use attend_format::{Checkpoint, Config, Kind, unsupported_quantization};
 use attend_kernels::DType;
 use attend_nn::spec::ModelSpec;
 use std::collections::BTreeMap;
@@ -55,6 +56,13 @@ impl Described {
             *sum = (sum.0 + elements as u64, sum.1 + bytes as u64);
         }
         sums
+    }
+
+    /// Whether one of our tensors is a buffer of the reference, which training leaves as it is.
+    pub fn is_constant(&self, ours: &str) -> bool {
+        let table = self.known.table(&self.spec, Kind::HuggingFace);
+        let origin = table.ok().and_then(|table| table.origin(ours));
+        origin.is_some_and(|origin| origin.verbs.contains(&Verb::Constant))
     }
 
     /// Bytes of the weights in their types in the files.

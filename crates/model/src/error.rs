@@ -41,6 +41,10 @@ pub enum Error {
     )]
     TooLarge { path: PathBuf, needed: u128, held: u64, available: u64, hint: String },
 
+    /// An adapter that does not fit its base.
+    #[error("{}: tensor `{tensor}`: {problem}", file.display())]
+    Adapter { file: PathBuf, tensor: String, problem: String },
+
     /// A tensor stored in a way that this reader does not undo.
     #[error("{}: tensor `{tensor}` is stored as {dtype}: {problem}", file.display())]
     Storage { file: PathBuf, tensor: String, dtype: String, problem: String },

@@ -62,6 +62,7 @@ impl Layout {
                 }
                 Verb::AddOne => layout.added = 1,
                 Verb::SubtractOne => layout.added = -1,
+                Verb::Constant => {}
                 Verb::QkvBlocks | Verb::QkvGroups => {
                     let attention = attention_of(name, spec).ok_or_else(|| wrong(verb))?;
                     let groups = if verb == Verb::QkvGroups { attention.kv_heads } else { 1 };

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
+mod adapter;
 mod architectures;
 mod common;
 pub mod cost;
@@ -20,6 +21,7 @@ mod names;
 mod reader;
 mod weights;
 
+pub use adapter::{Adapter, AdapterConfig, AdapterModule, Biases, Replaced};
 pub use architectures::{Architecture, architectures};
 pub use common::activation_named;
 pub use describe::{Described, describe, describe_within};

@@ -20,6 +20,7 @@
 //! | `pairs` | in each head the rows of a rotary pair are neighbours; ours are half a head apart |
 //! | `add_one` | the file holds what is added to one |
 //! | `subtract_one` | the file holds one more |
+//! | `constant` | a buffer: the model uses it, and training leaves it as it is |
 //!
 //! A line with `else` before it says where our tensor is, and how it lies, in a file that has none of the names before.
 //!
@@ -56,6 +57,7 @@ pub enum Verb {
     Pairs,
     AddOne,
     SubtractOne,
+    Constant,
 }
 
 impl Verb {
@@ -75,6 +77,7 @@ impl Verb {
             "pairs" => Verb::Pairs,
             "add_one" => Verb::AddOne,
             "subtract_one" => Verb::SubtractOne,
+            "constant" => Verb::Constant,
             _ => return None,
         })
     }

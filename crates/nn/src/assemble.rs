@@ -1,12 +1,14 @@
 //! A model put together from its description and a source of weights.
 
 use crate::attention::{AttentionLayer, LatentParts, RelativeLayer, Values};
+use crate::change::Weights;
 use crate::conv::ConvLayer;
 use crate::embed::EmbedLayer;
 use crate::ffn::{FeedForward, FfnLayer};
 use crate::head::{HeadLayer, PoolerLayer};
 use crate::layer::{BranchNorms, LayerParts};
 use crate::linear::Linear;
+use crate::low_rank::LowRank;
 use crate::model::Model;
 use crate::moe::{Expert, MoeLayer, SharedLayer};
 use crate::norm::NormLayer;
@@ -14,7 +16,6 @@ use crate::position::{PositionSet, RelativeEmbedding, RelativeTable, unpack};
 use crate::spec::*;
 use crate::walk::StackParts;
 use attend_kernels::Matrix;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Gives weights by our names (see [`crate::names`]).
@@ -26,12 +27,22 @@ pub trait WeightSource {
 
     /// A bias, a norm's weight or another small one, row-major in this shape.
     fn vector(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, Self::Error>;
+
+    /// As [`WeightSource::matrix`], from a source whose matrices others hold too.
+    fn shared(&mut self, name: &str, rows: usize, cols: usize) -> Result<Arc<Matrix>, Self::Error> {
+        self.matrix(name, rows, cols).map(Arc::new)
+    }
+
+    /// The adapters of a layer, by its name without `.weight`; most sources have none.
+    fn low_rank(&mut self, _layer: &str, _inputs: usize, _outputs: usize) -> Result<Vec<LowRank>, Self::Error> {
+        Ok(Vec::new())
+    }
 }
 
 impl Model {
     /// Reads every weight of the description from a source and puts the model together.
     pub fn assemble<S: WeightSource>(spec: ModelSpec, source: &mut S) -> Result<Model, S::Error> {
-        let mut builder = Builder { source, matrices: HashMap::new(), bytes: 0 };
+        let mut builder = Builder { source, weights: Weights::default(), bytes: 0 };
         let (encoder, decoder) = match &spec.body {
             Body::Encoder(stack) => (Some(builder.stack("", None, stack, None)?), None),
             Body::Decoder(stack) => (None, Some(builder.stack("", None, stack, None)?)),
@@ -50,39 +61,49 @@ impl Model {
         };
         let output_embed = decoder.as_ref().or(encoder.as_ref()).map(|stack| &stack.embed);
         let head = builder.head(&spec, output_embed)?;
-        let weight_bytes = builder.bytes;
-        Ok(Model { spec, encoder, decoder, pooler, head, weight_bytes })
+        let Builder { weights, bytes: weight_bytes, .. } = builder;
+        Ok(Model { spec, encoder, decoder, pooler, head, weights, weight_bytes })
     }
 }
 
 struct Builder<'s, S> {
     source: &'s mut S,
-    /// Matrices read so far, so that shared ones are held once.
-    matrices: HashMap<String, Arc<Matrix>>,
+    /// What was read so far, so that shared matrices are held once.
+    weights: Weights,
     bytes: usize,
 }
 
 impl<S: WeightSource> Builder<'_, S> {
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Arc<Matrix>, S::Error> {
-        if let Some(known) = self.matrices.get(name) {
+        if let Some(known) = self.weights.matrices.get(name) {
             return Ok(known.clone());
         }
-        let matrix = Arc::new(self.source.matrix(name, rows, cols)?);
+        let matrix = self.source.shared(name, rows, cols)?;
         self.bytes += matrix.bytes();
-        self.matrices.insert(name.to_owned(), matrix.clone());
+        self.weights.matrices.insert(name.to_owned(), matrix.clone());
         Ok(matrix)
     }
 
     fn vector(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, S::Error> {
         let values = self.source.vector(name, shape)?;
         self.bytes += size_of_val(values.as_slice());
+        self.weights.vectors.insert(name.to_owned(), values.clone());
         Ok(values)
+    }
+
+    fn low_rank(&mut self, layer: &str, inputs: usize, outputs: usize) -> Result<Vec<LowRank>, S::Error> {
+        let adapters = self.source.low_rank(layer, inputs, outputs)?;
+        if !adapters.is_empty() {
+            self.weights.low_rank.insert(layer.to_owned(), adapters.clone());
+        }
+        Ok(adapters)
     }
 
     fn linear(&mut self, name: &str, out: usize, input: usize, bias: bool) -> Result<Linear, S::Error> {
         let weight = self.matrix(&format!("{name}.weight"), out, input)?;
         let bias = if bias { Some(self.vector(&format!("{name}.bias"), &[out])?) } else { None };
-        Ok(Linear { name: name.to_owned(), weight, bias })
+        let low_rank = self.low_rank(name, input, out)?;
+        Ok(Linear { name: name.to_owned(), weight, bias, low_rank })
     }
 
     /// A norm over `width` elements whose weights have `shape`.
@@ -183,7 +204,10 @@ impl<S: WeightSource> Builder<'_, S> {
             }
         };
         let prefix = prefix.to_owned();
-        Ok(EmbedLayer { spec: spec.clone(), table_name, prefix, tokens, positions, types, norm, projection })
+        let layer = table_name.trim_end_matches(".weight").to_owned();
+        let low_rank = self.low_rank(&layer, spec.vocab, spec.width)?;
+        let spec = spec.clone();
+        Ok(EmbedLayer { spec, table_name, prefix, tokens, positions, types, norm, projection, low_rank })
     }
 
     fn relative_table(&mut self, name: &str, bias: &RelativeBias) -> Result<RelativeTable, S::Error> {
@@ -391,7 +415,8 @@ impl<S: WeightSource> Builder<'_, S> {
 
     fn head(&mut self, spec: &ModelSpec, embed: Option<&EmbedLayer>) -> Result<HeadLayer, S::Error> {
         let stack = spec.output_stack();
-        let mut head = HeadLayer { spec: spec.head.clone(), transform: None, output: None, bias: None };
+        let mut head =
+            HeadLayer { spec: spec.head.clone(), transform: None, output: None, bias: None, low_rank: Vec::new() };
         let (rows, inner, bias) = match &spec.head {
             Head::None => return Ok(head),
             Head::Lm(lm) => (lm.vocab, lm.inner_width(stack), lm.bias),
@@ -413,6 +438,7 @@ impl<S: WeightSource> Builder<'_, S> {
         if bias {
             head.bias = Some(self.vector("head.bias", &[rows])?);
         }
+        head.low_rank = self.low_rank("head", inner, rows)?;
         Ok(head)
     }
 }

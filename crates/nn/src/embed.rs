@@ -4,6 +4,7 @@ use crate::batch::Packed;
 use crate::error::Error;
 use crate::grads::Gradients;
 use crate::linear::Linear;
+use crate::low_rank::LowRank;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, Tape, offer};
 use crate::site::{Place, Site};
@@ -22,6 +23,8 @@ pub struct EmbedLayer {
     pub types: Option<Arc<Matrix>>,
     pub norm: Option<NormLayer>,
     pub projection: Option<Linear>,
+    /// Adapters of the token table.
+    pub low_rank: Vec<LowRank>,
 }
 
 impl EmbedLayer {
@@ -50,6 +53,11 @@ impl EmbedLayer {
             if self.position_row(numbers[index], &mut row) {
                 add(out, &row);
             }
+        }
+        for adapter in &self.low_rank {
+            let mut part = vec![0.0; x.len()];
+            adapter.add_tokens(&packed.token_ids, &mut part);
+            x.iter_mut().zip(part).for_each(|(x, part)| *x += part * self.spec.scale);
         }
         let shape = [packed.rows(), width];
         offer(observer, site(Place::EmbedSum), &mut x, &shape);
@@ -179,6 +187,10 @@ impl EmbedLayer {
         let scales = self.token_scales(packed);
         let tokens = Rows { numbers: &numbers(&packed.token_ids), scales: &scales, skip: self.spec.padding };
         scatter(&self.table_name, &self.tokens, &tokens, &d, grads);
+        if !self.low_rank.is_empty() {
+            let scaled: Vec<f32> = d.iter().map(|d| d * self.spec.scale).collect();
+            self.low_rank.iter().for_each(|adapter| adapter.backward_tokens(&packed.token_ids, &scaled, grads));
+        }
         if let Some(types) = &self.types {
             let name = format!("{}embed.types.weight", self.prefix);
             scatter(&name, types, &Rows { numbers: &numbers(&packed.token_types), scales: &[], skip: None }, &d, grads);

@@ -16,6 +16,10 @@ pub enum Error {
     Empty { sequence: usize },
     #[error("sequence {sequence} has no token {id}, at which the head reads")]
     NoSuchToken { sequence: usize, id: u32 },
+    #[error("`{name}` is not a weight or a layer of this model")]
+    UnknownWeight { name: String },
+    #[error("`{name}` should be {expected:?} and is {found:?}")]
+    Shape { name: String, expected: Vec<usize>, found: Vec<usize> },
     #[error("the model has no {0}")]
     Missing(&'static str),
     #[error("the cache's {field} type {found} does not hold rows of {width} elements")]

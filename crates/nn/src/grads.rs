@@ -25,6 +25,11 @@ impl Gradients {
         &self.values
     }
 
+    /// The gradients, for whoever changes them.
+    pub fn into_values(self) -> BTreeMap<String, Vec<f32>> {
+        self.values
+    }
+
     /// The slot of a weight with `len` elements, made when it is first needed; `None` when the weight is frozen.
     pub fn slot(&mut self, name: &str, len: usize) -> Option<&mut [f32]> {
         if self.trainable.as_ref().is_some_and(|names| !names.contains(name)) {

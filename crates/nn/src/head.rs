@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::grads::Gradients;
 use crate::linear::{Linear, add_bias, input_gradient, weight_gradient};
+use crate::low_rank::LowRank;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, Tape, offer};
 use crate::site::{HeadPart, Site};
@@ -25,6 +26,8 @@ pub struct HeadLayer {
     /// The output matrix and its weight's name: the token table's where they are tied.
     pub output: Option<(String, Arc<Matrix>)>,
     pub bias: Option<Vec<f32>>,
+    /// Adapters beside the output matrix; where it is tied they are the head's alone.
+    pub low_rank: Vec<LowRank>,
 }
 
 impl PoolerLayer {
@@ -56,6 +59,9 @@ impl HeadLayer {
         output.matmul(&features, &mut logits);
         if let Some(bias) = &self.bias {
             add_bias(&mut logits, bias);
+        }
+        for adapter in &self.low_rank {
+            adapter.add(&features, &mut logits);
         }
         let shape = [shape[0], output.rows()];
         offer(observer, Site::head(HeadPart::LogitsRaw), &mut logits, &shape);
@@ -106,6 +112,9 @@ impl HeadLayer {
         let mut dfeatures = vec![0.0; features.len()];
         input_gradient(output, &dlogits, &mut dfeatures);
         weight_gradient(name, output, features, &dlogits, grads);
+        for adapter in &self.low_rank {
+            adapter.backward(features, &dlogits, &mut dfeatures, grads);
+        }
         if let Some(bias) = &self.bias
             && let Some(slot) = grads.slot("head.bias", bias.len())
         {

@@ -1,6 +1,7 @@
 //! A linear layer, forward and backward.
 
 use crate::grads::Gradients;
+use crate::low_rank::LowRank;
 use attend_kernels::{Matrix, View, gemm};
 use std::sync::Arc;
 
@@ -11,6 +12,8 @@ pub struct Linear {
     pub name: String,
     pub weight: Arc<Matrix>,
     pub bias: Option<Vec<f32>>,
+    /// Adapters beside the weight, in the order in which they are added.
+    pub low_rank: Vec<LowRank>,
 }
 
 /// Rows of the weight matrix that backward unpacks at a time.
@@ -33,6 +36,9 @@ impl Linear {
         if let Some(bias) = &self.bias {
             add_bias(&mut out, bias);
         }
+        for adapter in &self.low_rank {
+            adapter.add(x, &mut out);
+        }
         out
     }
 
@@ -40,6 +46,9 @@ impl Linear {
     pub fn backward(&self, x: &[f32], dy: &[f32], dx: &mut [f32], grads: &mut Gradients) {
         input_gradient(&self.weight, dy, dx);
         weight_gradient(&self.weight_name(), &self.weight, x, dy, grads);
+        for adapter in &self.low_rank {
+            adapter.backward(x, dy, dx, grads);
+        }
         if let Some(bias) = &self.bias
             && let Some(slot) = grads.slot(&format!("{}.bias", self.name), bias.len())
         {

@@ -2,6 +2,7 @@
 
 use crate::batch::{Batch, Encoded, Sequence};
 use crate::cache::{KvCache, KvTypes, Memory};
+use crate::change::Weights;
 use crate::error::Error;
 use crate::grads::Gradients;
 use crate::head::{HeadLayer, PoolerLayer, offer_rows, offered_rows};
@@ -17,6 +18,7 @@ pub struct Model {
     pub(crate) decoder: Option<StackParts>,
     pub(crate) pooler: Option<PoolerLayer>,
     pub(crate) head: HeadLayer,
+    pub(crate) weights: Weights,
     pub(crate) weight_bytes: usize,
 }
 

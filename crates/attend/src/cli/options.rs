@@ -37,6 +37,29 @@ pub struct ComputeArgs {
     /// The fast attention, or the one that spells out every step
     #[arg(long, value_name = "KIND", default_value = "flash", value_enum)]
     pub attention: AttentionChoice,
+
+    /// A LoRA adapter to compute with, and how strongly it counts [default: 1]: a folder with adapter_config.json
+    /// (may be repeated)
+    #[arg(long, value_name = "ADAPTER[=SCALE]", value_parser = adapter)]
+    pub lora: Vec<AdapterArg>,
+}
+
+/// An adapter that was named, and what its own scale is multiplied by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdapterArg {
+    pub path: PathBuf,
+    pub strength: f64,
+}
+
+fn adapter(text: &str) -> Result<AdapterArg, String> {
+    let whole = || AdapterArg { path: text.into(), strength: 1.0 };
+    let Some((path, number)) = text.rsplit_once('=') else { return Ok(whole()) };
+    match number.parse::<f64>() {
+        Ok(strength) if strength.is_finite() => Ok(AdapterArg { path: path.into(), strength }),
+        // A folder may have this sign in its name.
+        _ if std::path::Path::new(text).exists() => Ok(whole()),
+        _ => Err("a number is wanted after the =".into()),
+    }
 }
 
 /// How a conversation becomes a prompt.

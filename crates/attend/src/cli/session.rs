@@ -1,7 +1,7 @@
 //! A model made ready for a command: found (or fetched), loaded, with its tokenizer and chat template.
 
 use super::error::usage;
-use super::options::{AttentionChoice, CacheType, ComputeArgs, ComputeType, ModelArg, TemplateArgs};
+use super::options::{AdapterArg, AttentionChoice, CacheType, ComputeArgs, ComputeType, ModelArg, TemplateArgs};
 use super::sampling::SamplingArgs;
 use super::values::TokenName;
 use super::{pull, screen};
@@ -9,7 +9,7 @@ use crate::models::{self, DEFAULT_MODEL, Folder, Found};
 use anyhow::{Context, Result, anyhow};
 use attend_engine::{Engine, EngineOptions, Prompt, Resolved};
 use attend_kernels::{Compute, DType};
-use attend_model::{LoadOptions, Loaded};
+use attend_model::{Adapter, LoadOptions, Loaded};
 use attend_nn::{AttentionKind, KvTypes, RunOptions};
 use attend_text::{ChatTemplate, EncodeOptions, Render, Tokenizer};
 use serde_json::{Map, Value, json};
@@ -75,7 +75,13 @@ pub fn load(path: &std::path::Path, compute: &ComputeArgs) -> Result<Loaded> {
     let mut bar = screen::LateBar::bytes("loading");
     let loaded = attend_model::load(path, &load_options(compute), &mut |done, total| bar.at(done, total));
     bar.clear();
-    Ok(loaded?)
+    let mut loaded = loaded?;
+    for AdapterArg { path, strength } in &compute.lora {
+        let adapter = Adapter::open(path, &loaded.source)?;
+        loaded.model = adapter.attach(&loaded.model, *strength)?;
+        loaded.source.notices.extend(adapter.notices);
+    }
+    Ok(loaded)
 }
 
 /// What the options mean for the loader.

@@ -44,26 +44,27 @@ impl ModelCase {
         Ok(config.get("problem_type").and_then(Value::as_str).map(str::to_owned))
     }
 
-    fn tolerance_field(&self, field: &str) -> Result<f64> {
+    /// A tolerance by its field.
+    pub fn tolerance_of(&self, field: &str) -> Result<f64> {
         let value = self.about.get("tolerance").and_then(|tolerance| tolerance.get(field)).and_then(Value::as_f64);
         value.with_context(|| format!("{}: tolerance.{field} is missing", self.folder.join("case.json").display()))
     }
 
     /// For logits, hidden states and pooled vectors.
     pub fn tolerance(&self) -> Result<Tolerance> {
-        Ok(Tolerance { absolute: self.tolerance_field("atol")?, relative: self.tolerance_field("rtol")? })
+        Ok(Tolerance { absolute: self.tolerance_of("atol")?, relative: self.tolerance_of("rtol")? })
     }
 
     pub fn loss_tolerance(&self) -> Result<f64> {
-        self.tolerance_field("loss_abs")
+        self.tolerance_of("loss_abs")
     }
 
     pub fn gradient_tolerance(&self) -> Result<f64> {
-        self.tolerance_field("grad_rel_l2")
+        self.tolerance_of("grad_rel_l2")
     }
 
     pub fn beam_score_tolerance(&self) -> Result<f64> {
-        self.tolerance_field("beam_score_abs")
+        self.tolerance_of("beam_score_abs")
     }
 
     /// Rows of token ids without their padding, from `<side>.input_ids` and its mask.

@@ -30,6 +30,8 @@ pub struct Comparison {
     pub worst: Option<Worst>,
     /// The first place that differed, in the order of the comparisons.
     pub first_failure: Option<String>,
+    /// What the case holds and nothing was compared with, each with its reason.
+    pub left_out: Vec<String>,
 }
 
 impl Comparison {
@@ -99,9 +101,15 @@ impl Comparison {
         self.count(worst, || problem);
     }
 
+    /// Says that a part of the case was not checked, and why.
+    pub fn leave_out(&mut self, what: impl Into<String>) {
+        self.left_out.push(what.into());
+    }
+
     /// Takes over what another comparison saw.
     pub fn merge(&mut self, other: Comparison) {
         self.checks += other.checks;
+        self.left_out.extend(other.left_out);
         if self.first_failure.is_none() {
             self.first_failure = other.first_failure;
         }

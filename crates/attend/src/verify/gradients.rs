@@ -68,7 +68,7 @@ fn compare(case: &ModelCase, loaded: &Loaded, grads: &Gradients, comparison: &mu
 }
 
 /// A checkpoint may have been saved without the prefix that the reference's parameters have, or with old names.
-fn lookup<'a>(found: &BTreeMap<&str, &'a [f32]>, name: &str) -> Option<&'a [f32]> {
+pub fn lookup<'a>(found: &BTreeMap<&str, &'a [f32]>, name: &str) -> Option<&'a [f32]> {
     let old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
     [name, &old].into_iter().find_map(|name| {
         let suffix = |(known, _): &(&&str, &&'a [f32])| {

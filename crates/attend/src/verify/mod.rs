@@ -4,6 +4,7 @@ mod case;
 mod compare;
 mod generation;
 mod gradients;
+mod lora;
 mod model;
 mod modules;
 mod record;
@@ -11,6 +12,7 @@ mod report;
 mod seq2seq;
 mod templates;
 mod tokenizers;
+mod training;
 
 use crate::cli::verify::VerifyArgs;
 use anyhow::{Context, Result};
@@ -134,14 +136,15 @@ fn verify(found: &Found, name: String) -> Outcome {
 
 /// A model case, twice: recorded (textbook attention, every site), and unobserved (what users get).
 fn verify_model(folder: &Path) -> Result<Outcome> {
+    if lora::is_case(folder) {
+        return lora::verify(folder);
+    }
     let case = ModelCase::open(folder)?;
-    let Some(architecture) = case.text("architecture") else {
-        return Ok(Outcome::skipped("?", "the case is of a kind that is not verified yet"));
-    };
-    let architecture = architecture.to_owned();
-    let Some(kind) = Kind::of(&case) else {
+    let architecture = case.text("architecture").unwrap_or("?").to_owned();
+    let kind = Kind::of(&case);
+    if kind.is_none() && !training::is_run(&case) {
         return Ok(Outcome::skipped(&architecture, "the case is of a kind that is not verified yet"));
-    };
+    }
     let options = LoadOptions { compute: Compute::F32, ..LoadOptions::default() };
     let loaded = match attend_model::load(&case.checkpoint(), &options, &mut |_, _| {}) {
         Ok(loaded) => loaded,
@@ -151,6 +154,7 @@ fn verify_model(folder: &Path) -> Result<Outcome> {
         }
         Err(error) => return Ok(Outcome::failed(&architecture, error.to_string())),
     };
+    let Some(kind) = kind else { return training::verify(&case, &loaded) };
     let mut recorded = watched(&case, &loaded, kind)?;
     if let Some(gradients) = gradients::check(&case, &loaded, kind)? {
         recorded.merge(gradients);

@@ -27,7 +27,7 @@ mod vocabulary;
 pub use decode::DecodeStream;
 pub use encoding::{EncodeOptions, Encoding, Origin, Truncation, TruncationStrategy};
 pub use error::Error;
-pub use language::{Language, LanguagePlace, language_code, language_name};
 pub use export::{Exported, to_folder, to_gguf};
+pub use language::{Language, LanguagePlace, language_code, language_name};
 pub use template::{ChatTemplate, Render, Rendered};
 pub use tokenizer::Tokenizer;

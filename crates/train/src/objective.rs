@@ -146,7 +146,7 @@ impl HeadPass<'_> {
                 let logits = self.model.sequence_logits(hidden, &self.lengths, tape)?;
                 let loss = self.loss(&logits, self.lengths.len())?;
                 let dhidden = self.model.backward_sequence_logits(tape, &loss.gradient, &self.lengths, grads);
-                Ok((loss.value, dhidden))
+                Ok((loss.value, dhidden?))
             }
         }
     }

@@ -44,6 +44,7 @@ impl TaskArgs {
             kv_type: CacheType::F16,
             context: None,
             attention: self.attention,
+            lora: Vec::new(),
         }
     }
 }

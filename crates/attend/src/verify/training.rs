@@ -111,10 +111,9 @@ impl Rows {
         Ok(Rows { inputs, outputs: Some(outputs), labels })
     }
 
-    fn batch(&self) -> TrainBatch<'_> {
-        let sequences =
-            |rows: &'_ [Vec<u32>]| -> Vec<Sequence<'_>> { rows.iter().map(|ids| Sequence::new(ids)).collect() };
-        let inputs: Vec<Sequence> = self.inputs.iter().map(|ids| Sequence::new(ids)).collect();
+    fn batch<'a>(&'a self) -> TrainBatch<'a> {
+        let sequences = |rows: &'a [Vec<u32>]| rows.iter().map(|ids| Sequence::new(ids)).collect::<Vec<_>>();
+        let inputs = sequences(&self.inputs);
         match &self.outputs {
             None => TrainBatch { targets: Targets::next_tokens(&inputs), inputs, outputs: None },
             Some(outputs) => {

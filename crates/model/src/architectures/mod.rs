@@ -15,11 +15,11 @@ mod codegen;
 mod cohere;
 mod cohere2;
 mod deberta;
+mod deepseek_v2;
+mod deepseek_v3;
 mod distilbert;
 mod electra;
 mod esm;
-mod deepseek_v2;
-mod deepseek_v3;
 mod falcon;
 mod fsmt;
 mod gemma;
@@ -29,6 +29,7 @@ mod gpt2;
 mod gpt_bigcode;
 mod gpt_neo;
 mod gpt_neox;
+mod gpt_oss;
 mod gptj;
 mod granite;
 mod llama;
@@ -36,26 +37,23 @@ mod m2m100;
 mod marian;
 mod mbart;
 mod mistral;
+mod mixtral;
 mod modernbert;
 mod mpnet;
-mod gpt_oss;
-mod llama;
-mod mistral;
-mod mixtral;
 mod mpt;
+mod nomic_bert;
 mod olmo;
 mod olmo2;
 mod openai_gpt;
 mod opt;
-mod phi;
-mod nomic_bert;
 mod pegasus;
+mod phi;
 mod phi3;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
-mod roberta;
 mod qwen3_moe;
+mod roberta;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
@@ -118,8 +116,6 @@ static ALL: &[&Architecture] = &[
     &modernbert::MODERNBERT,
     &mpnet::MPNET,
     &gpt_oss::GPT_OSS,
-    &llama::LLAMA,
-    &mistral::MISTRAL,
     &mixtral::MIXTRAL,
     &mpt::MPT,
     &t5::MT5,

@@ -82,8 +82,10 @@ pub fn output(c: &Reader, lm: LmHead) -> Result<Head, Error> {
         HeadKind::None => Ok(Head::None),
         HeadKind::Lm => Ok(Head::Lm(lm)),
         HeadKind::Sequence => sequence(c, SequenceSource::Last, false),
-        HeadKind::Token => Ok(Head::Token { labels: labels(c)?, bias: c.flag("token_classification_bias", true)? }),
-        HeadKind::Span => Ok(Head::Span { bias: true }),
+        HeadKind::Token => {
+            Ok(Head::Token { labels: labels(c)?, transform: None, bias: c.flag("token_classification_bias", true)? })
+        }
+        HeadKind::Span => Ok(Head::Span { transform: None, bias: true }),
         HeadKind::EncoderOnly | HeadKind::MaskedLm => Err(unsupported_head(c)),
     }
 }

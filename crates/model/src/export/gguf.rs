@@ -94,7 +94,7 @@ impl Keys<'_> {
             match layer.wiring {
                 Wiring::Parallel { .. } => self.set("use_parallel_residual", Value::Bool(true)),
                 Wiring::PreNorm => self.set("use_parallel_residual", Value::Bool(false)),
-                Wiring::PostNorm | Wiring::Sandwich | Wiring::OutputNorm | Wiring::NormResidual => {}
+                Wiring::PostNorm | Wiring::Sandwich | Wiring::OutputNorm | Wiring::NormResidual | Wiring::FfnNorm => {}
             }
         }
     }
@@ -192,13 +192,18 @@ impl Keys<'_> {
 fn hidden(ffn: &Ffn) -> usize {
     match ffn {
         Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. } => *hidden,
+        Ffn::Moe(moe) => moe.hidden,
     }
 }
 
 fn ropes(stack: &Stack) -> impl Iterator<Item = &Rope> {
     stack.layers.iter().filter_map(|layer| match &layer.attention.position {
         Position::Rope(rope) => Some(rope),
-        Position::None | Position::Alibi(_) | Position::RelativeBias(_) | Position::StackBias => None,
+        Position::None
+        | Position::Alibi(_)
+        | Position::RelativeBias(_)
+        | Position::StackBias
+        | Position::Disentangled(_) => None,
     })
 }
 

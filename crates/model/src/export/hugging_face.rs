@@ -104,9 +104,16 @@ impl Fields {
     }
 
     fn feed_forward(&mut self, ffn: &Ffn, layer: &Layer, width: usize) {
-        let (hidden, activation, bias, gated) = match *ffn {
-            Ffn::Mlp { hidden, activation, bias } => (hidden, activation, bias, false),
-            Ffn::Gated { hidden, activation, bias } => (hidden, activation, bias, true),
+        let (hidden, activation, bias, gated) = match ffn {
+            Ffn::Mlp { hidden, activation, bias } => (*hidden, *activation, *bias, false),
+            Ffn::Gated { hidden, activation, bias } => (*hidden, *activation, *bias, true),
+            Ffn::Moe(moe) => {
+                let activation = match moe.unit {
+                    GatedUnit::Product(activation) => activation,
+                    GatedUnit::ClampedSwish { .. } => Activation::Silu,
+                };
+                (moe.hidden, activation, moe.bias, true)
+            }
         };
         let name = activation_name(activation);
         self.set(&["intermediate_size", "ffn_hidden_size", "n_inner"], json!(hidden));
@@ -132,7 +139,12 @@ impl Fields {
         let attention = &layer.attention;
         let norms = match layer.wiring {
             Wiring::Parallel { shared_norm } => Some(2 - usize::from(shared_norm)),
-            Wiring::PreNorm | Wiring::PostNorm | Wiring::Sandwich | Wiring::OutputNorm | Wiring::NormResidual => None,
+            Wiring::PreNorm
+            | Wiring::PostNorm
+            | Wiring::Sandwich
+            | Wiring::OutputNorm
+            | Wiring::NormResidual
+            | Wiring::FfnNorm => None,
         };
         let grouped = attention.kv_heads > 1 && attention.kv_heads < attention.heads;
         if !matches!(layer.norm, Norm::Rms { .. }) {
@@ -145,7 +157,11 @@ impl Fields {
         }
         let alibi = match &attention.position {
             Position::Alibi(alibi) => Some(alibi.max_bias),
-            Position::None | Position::Rope(_) | Position::RelativeBias(_) | Position::StackBias => None,
+            Position::None
+            | Position::Rope(_)
+            | Position::RelativeBias(_)
+            | Position::StackBias
+            | Position::Disentangled(_) => None,
         };
         if alibi.is_some() || attention.clip_qkv.is_some() {
             self.set(&["alibi"], json!(alibi.is_some()));
@@ -179,7 +195,11 @@ impl Fields {
         let ropes = || {
             stack.layers.iter().filter_map(|layer| match &layer.attention.position {
                 Position::Rope(rope) => Some((rope, layer.attention.key_dim)),
-                Position::None | Position::Alibi(_) | Position::RelativeBias(_) | Position::StackBias => None,
+                Position::None
+                | Position::Alibi(_)
+                | Position::RelativeBias(_)
+                | Position::StackBias
+                | Position::Disentangled(_) => None,
             })
         };
         let Some((rope, head)) = ropes().max_by(|a, b| a.0.base.total_cmp(&b.0.base)) else { return };

@@ -118,6 +118,7 @@ impl Run<'_> {
             clip_qkv: None,
             soft_cap: None,
             sinks: false,
+            latent: None,
         };
         let layer = |weights, mask, cross| Layer {
             wiring: if before { Wiring::PreNorm } else { Wiring::PostNorm },
@@ -140,9 +141,18 @@ impl Run<'_> {
                 norm: None,
                 projection: None,
                 uncounted: None,
+                token_dropout: None,
                 padding: None,
             };
-            Ok(Stack { width, embed, layers, relative_bias: None, final_norm: Some(norm) })
+            Ok(Stack {
+                width,
+                embed,
+                layers,
+                relative_bias: None,
+                relative_rows: None,
+                conv: None,
+                final_norm: Some(norm),
+            })
         };
         let encoder = (0..self.count("/layers/0")?).map(|i| layer(i, Mask::Full, None)).collect();
         let decoder = (0..self.count("/layers/1")?).map(|i| layer(i, Mask::Causal, Some(branch(Mask::Full)))).collect();

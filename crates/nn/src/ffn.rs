@@ -8,6 +8,7 @@ use crate::site::{BranchPart, Site};
 use crate::spec::Activation;
 
 /// The feed-forward part of a layer.
+#[allow(clippy::large_enum_variant, reason = "there is one a layer")]
 #[derive(Debug, Clone)]
 pub enum FeedForward {
     Dense(FfnLayer),

@@ -24,6 +24,7 @@ pub struct ModelSpec {
     pub context: Option<usize>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there is one a model")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Body {
     Encoder(Stack),

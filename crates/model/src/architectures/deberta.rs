@@ -116,7 +116,7 @@ fn disentangled(c: &Reader, [key, query]: [RelativeProjection; 2]) -> Result<Opt
 fn conv(c: &Reader, s: &Sizes, norm: Norm) -> Result<Option<Conv>, Error> {
     let Some(kernel) = c.whole_opt("conv_kernel_size")?.filter(|kernel| *kernel > 0) else { return Ok(None) };
     let groups = c.count_or(&["conv_groups"], 1)?;
-    if kernel % 2 == 0 || s.width % groups != 0 {
+    if kernel % 2 == 0 || !s.width.is_multiple_of(groups) {
         return Err(c.wrong("conv_kernel_size", format!("{kernel} with {groups} groups does not fit {}", s.width)));
     }
     Ok(Some(Conv { kernel, groups, activation: c.activation("conv_act", Activation::Tanh)?, norm }))

@@ -45,7 +45,7 @@ pub fn expert_groups(
     (count, chosen): (usize, usize),
 ) -> Result<Option<ExpertGroups>, Error> {
     let (count, chosen) = (c.count_or(&["n_group"], count)?, c.count_or(&["topk_group"], chosen)?);
-    if moe.experts % count != 0 {
+    if !moe.experts.is_multiple_of(count) {
         return Err(c.wrong("n_group", format!("{count} groups cannot share {} experts", moe.experts)));
     }
     if chosen > count || moe.chosen > moe.experts / count * chosen {

@@ -50,7 +50,9 @@ pub(super) fn divisors(rope: &Rope) -> Option<Vec<f32>> {
                 let divisor = plain / scaled;
                 let hits = |divisor: &f32| {
                     let mut all = vec![1.0; pair + 1];
-                    all[pair] = *divisor;
+                    if let Some(slot) = all.get_mut(pair) {
+                        *slot = *divisor;
+                    }
                     let scaling = RopeScaling::Divisors { divisors: all };
                     rope_frequencies(rope.base, rope.dim, &scaling, 0).0.get(pair) == Some(&scaled)
                 };

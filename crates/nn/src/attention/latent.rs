@@ -8,6 +8,7 @@ use crate::observer::{Observer, Tape, offer};
 use crate::site::{BranchPart, Site};
 use crate::spec::Latent;
 use attend_kernels::{rotate, rotate_back};
+use std::iter::{Once, once};
 
 /// What latent attention has beside its query, key and output projections. The key projection gives the latent and the
 /// rotated key, [N, rank + rope_dim].
@@ -74,13 +75,13 @@ impl LatentParts {
         let width = layer.key.out_features();
         let shape = [key.len() / width, width];
         offer(observer, site(BranchPart::KeyRaw), &mut key, &shape);
-        let latent = self.norm.forward(&columns(&key, width, [0..self.spec.rank]));
-        let mut turned = columns(&key, width, [self.spec.rank..width]);
+        let latent = self.norm.forward(&columns(&key, width, once(0..self.spec.rank)));
+        let mut turned = columns(&key, width, once(self.spec.rank..width));
         if let Some(rows) = layer.rope_rows(tables) {
             rotate(&mut turned, 1, &rows);
         }
-        set_columns(&mut key, width, [0..self.spec.rank], &latent);
-        set_columns(&mut key, width, [self.spec.rank..width], &turned);
+        set_columns(&mut key, width, once(0..self.spec.rank), &latent);
+        set_columns(&mut key, width, once(self.spec.rank..width), &turned);
         offer(observer, site(BranchPart::KeyRotated), &mut key, &shape);
         key
     }
@@ -98,7 +99,7 @@ impl LatentParts {
         let width = heads * self.spec.value_dim;
         let mut values = vec![0.0; rows * width];
         for (head, up) in self.value_up.iter().enumerate() {
-            let given = up.forward(&columns(mixed, heads * rank, [head * rank..(head + 1) * rank]));
+            let given = up.forward(&columns(mixed, heads * rank, once(head * rank..(head + 1) * rank)));
             set_columns(&mut values, width, self.value_columns(head), &given);
         }
         values
@@ -109,7 +110,7 @@ impl LatentParts {
         let (width, rank) = (self.value_up.len() * self.spec.rank, self.spec.rank);
         let mut dmixed = vec![0.0; mixed.len()];
         for (head, up) in self.value_up.iter().enumerate() {
-            let place = || [head * rank..(head + 1) * rank];
+            let place = || once(head * rank..(head + 1) * rank);
             let dy = columns(dvalues, self.value_up.len() * self.spec.value_dim, self.value_columns(head));
             let x = columns(mixed, width, place());
             let mut dx = vec![0.0; x.len()];
@@ -154,25 +155,25 @@ impl LatentParts {
     pub(super) fn keys_backward(&self, dkey: &[f32], dvalue: &[f32], back: &mut Back) {
         let Back { layer, tables, site, tape, dx, grads } = back;
         let (width, rank) = (layer.key.out_features(), self.spec.rank);
-        let mut dlatent = columns(dkey, width, [0..rank]);
+        let mut dlatent = columns(dkey, width, once(0..rank));
         dlatent.iter_mut().zip(dvalue).for_each(|(d, dvalue)| *d += dvalue);
-        let mut dturned = columns(dkey, width, [rank..width]);
+        let mut dturned = columns(dkey, width, once(rank..width));
         if let Some(rows) = layer.rope_rows(tables) {
             rotate_back(&mut dturned, 1, &rows);
         }
-        let raw = columns(tape.get(site(BranchPart::KeyRaw)), width, [0..rank]);
+        let raw = columns(tape.get(site(BranchPart::KeyRaw)), width, once(0..rank));
         let mut draw = vec![0.0; raw.len()];
         self.norm.backward(&raw, &dlatent, &mut draw, grads);
         let mut dprojected = vec![0.0; dkey.len()];
-        set_columns(&mut dprojected, width, [0..rank], &draw);
-        set_columns(&mut dprojected, width, [rank..width], &dturned);
+        set_columns(&mut dprojected, width, once(0..rank), &draw);
+        set_columns(&mut dprojected, width, once(rank..width), &dturned);
         layer.key.backward(tape.get(site(BranchPart::In)), &dprojected, dx, grads);
     }
 
     /// Where in a projected query a head's part without rotation is.
-    fn plain_columns(&self, head: usize) -> [Columns; 1] {
+    fn plain_columns(&self, head: usize) -> Once<Columns> {
         let start = head * (self.spec.key_dim + self.spec.rope_dim);
-        [start..start + self.spec.key_dim]
+        once(start..start + self.spec.key_dim)
     }
 
     /// Where the rotated parts of all heads are.
@@ -182,9 +183,9 @@ impl LatentParts {
     }
 
     /// Where in the core's query a head's part for the latents is.
-    fn core_latent_columns(&self, head: usize) -> [Columns; 1] {
+    fn core_latent_columns(&self, head: usize) -> Once<Columns> {
         let start = head * (self.spec.rank + self.spec.rope_dim);
-        [start..start + self.spec.rank]
+        once(start..start + self.spec.rank)
     }
 
     fn core_rope_columns(&self, heads: usize) -> impl Iterator<Item = Columns> + Clone {
@@ -192,8 +193,8 @@ impl LatentParts {
         (0..heads).map(move |head| head * head_dim + rank..(head + 1) * head_dim)
     }
 
-    fn value_columns(&self, head: usize) -> [Columns; 1] {
-        [head * self.spec.value_dim..(head + 1) * self.spec.value_dim]
+    fn value_columns(&self, head: usize) -> Once<Columns> {
+        once(head * self.spec.value_dim..(head + 1) * self.spec.value_dim)
     }
 }
 

@@ -80,6 +80,9 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("STR-06", "engine/tests/answers.rs", "a_stop_string_inside_a_token_cuts_the_token"),
     ("STR-07", "engine/tests/answers.rs", "usage_counts_what_was_fed_and_produced"),
     ("STR-09", "engine/tests/answers.rs", "reported_logprobs_are_those_of_the_sampled_tokens"),
+    ("EMB-01", "attend/tests/tasks/pooling.rs", "the_declared_pooling_is_what_is_done"),
+    ("EMB-03", "attend/tests/tasks/pooling.rs", "texts_are_cut_where_the_folder_says"),
+    ("EMB-04", "attend/tests/tasks/company.rs", "vectors"),
 ];
 
 #[test]

@@ -98,9 +98,23 @@ impl Tokenizer {
         let pair = second.map(|second| self.sequence(second, 1, take)).transpose()?;
         let added = if options.add_special { self.added_to(second.is_some()) } else { 0 };
         let room = truncation.max_length.saturating_sub(added);
-        // The library asserts this; a pair may be cut down to half the room.
-        if room > 0 && truncation.stride >= (room / if second.is_some() { 2 } else { 1 }).max(1) {
-            return Err(Error::Encode { problem: "the stride must be smaller than the room for a text".into() });
+        // The library asserts this of the text that is cut, after what the other takes.
+        let lengths = (encoded.get_ids().len(), pair.as_ref().map_or(0, |pair| pair.get_ids().len()));
+        let left = match (truncation.strategy, &pair) {
+            (TruncationStrategy::LongestFirst, None) => room,
+            // Both may be cut, the longer one down to half the room.
+            (TruncationStrategy::LongestFirst, Some(_)) => room / 2,
+            (TruncationStrategy::OnlyFirst, _) => room.saturating_sub(lengths.1),
+            (TruncationStrategy::OnlySecond, _) => room.saturating_sub(lengths.0),
+        };
+        if room > 0 && lengths.0 + lengths.1 > room && truncation.stride >= left.max(1) {
+            let problem = match left {
+                0 => "the text that is not to be cut leaves no room for the other".into(),
+                left => {
+                    format!("parts that share {} tokens do not fit the room of {left} for a text", truncation.stride)
+                }
+            };
+            return Err(Error::Encode { problem });
         }
         let params = TruncationParams {
             max_length: room,

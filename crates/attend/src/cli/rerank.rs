@@ -6,6 +6,7 @@ use super::options::ModelArg;
 use super::task::{self, Cuts, TaskArgs};
 use super::values;
 use anyhow::Result;
+use attend_engine::tasks::Task;
 use attend_engine::tasks::embed::Embedder;
 use attend_engine::tasks::rerank::{Ranked, Reranker, is_cross_encoder};
 use clap::Args;
@@ -64,6 +65,7 @@ pub fn run(args: &RerankArgs) -> Result<bool> {
     let session = task::open(&args.model, &args.task)?;
     let model = task::reader(&session, &args.task)?;
     let mut cuts = Cuts::new(&model);
+    Task::Rerank.check(session.loaded.model.spec())?;
     let ranker = match is_cross_encoder(session.loaded.model.spec()) {
         true => Reranker::cross(model, args.raw_scores).map_err(task::blame)?,
         false => {

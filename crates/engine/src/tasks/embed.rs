@@ -117,8 +117,9 @@ impl<'m> Embedder<'m> {
             Prompt::Text(text) => text,
             Prompt::Named(name) => named(name).unwrap_or_default(),
             Prompt::Folder => {
-                let default = || self.sentence.default_prompt.as_deref().and_then(named);
-                of_role.iter().find_map(|name| named(name)).or_else(default).unwrap_or_default()
+                // The default is for texts without a role: a role without a prompt of its own has none.
+                let default = self.sentence.default_prompt.as_deref().filter(|_| role == Role::Plain);
+                of_role.iter().copied().chain(default).find_map(named).unwrap_or_default()
             }
         }
     }
@@ -164,13 +165,14 @@ impl<'m> Embedder<'m> {
             let width = vector.len();
             return Ok((vector, width));
         }
-        let vectors: Vec<Vec<f32>> =
-            pooled.chunks_exact(width).map(|row| self.after(row.to_vec())).collect::<Result<_, Error>>()?;
+        // The folder's modules are for the vector of a text.
+        let row = |row: &[f32]| self.finish(row.to_vec(), false);
+        let vectors: Vec<Vec<f32>> = pooled.chunks_exact(width).map(row).collect::<Result<_, Error>>()?;
         let width = vectors.first().map_or(width, Vec::len);
         Ok((vectors.concat(), width))
     }
 
-    /// What follows pooling: the folder's modules, the cut to the first dimensions, length 1.
+    /// What follows pooling.
     fn after(&self, mut vector: Vec<f32>) -> Result<Vec<f32>, Error> {
         for module in &self.sentence.modules {
             match (module, self.options.normalize) {
@@ -178,6 +180,12 @@ impl<'m> Embedder<'m> {
                 _ => vector = module.apply(vector)?,
             }
         }
+        let normalized = self.sentence.modules.iter().any(|module| matches!(module, Module::Normalize));
+        self.finish(vector, normalized)
+    }
+
+    /// The cut to the first dimensions, and length 1 where that is wanted or was so before.
+    fn finish(&self, mut vector: Vec<f32>, normalized: bool) -> Result<Vec<f32>, Error> {
         if let Some(dimensions) = self.options.dimensions {
             if dimensions == 0 || dimensions > vector.len() {
                 let most = format!("the model's vectors have {} numbers", vector.len());
@@ -185,8 +193,7 @@ impl<'m> Embedder<'m> {
             }
             vector.truncate(dimensions);
         }
-        let folder = self.sentence.modules.iter().any(|module| matches!(module, Module::Normalize));
-        if self.options.normalize.unwrap_or(folder) {
+        if self.options.normalize.unwrap_or(normalized) {
             normalize(&mut vector);
         }
         super::finite(&vector)?;

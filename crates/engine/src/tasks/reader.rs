@@ -70,6 +70,7 @@ pub struct TaskModel<'m> {
     pub(crate) stack: StackKind,
     limit: Option<Limit>,
     lower_case: bool,
+    typed: bool,
 }
 
 impl<'m> TaskModel<'m> {
@@ -83,8 +84,8 @@ impl<'m> TaskModel<'m> {
         };
         let folder = super::sentence::TextFolder::read(described.checkpoint.path())?;
         let limit = limit(described, &folder, options)?;
-        let lower_case = folder.lower_case;
-        Ok(TaskModel { model, described, tokenizer, options: *options, stack, limit, lower_case })
+        let (lower_case, typed) = (folder.lower_case, !folder.untyped);
+        Ok(TaskModel { model, described, tokenizer, options: *options, stack, limit, lower_case, typed })
     }
 
     /// The most tokens of an input, where there is a bound.
@@ -105,7 +106,7 @@ impl<'m> TaskModel<'m> {
 
     /// Whether the model tells the texts of a pair apart by types.
     pub(crate) fn has_types(&self) -> bool {
-        self.parts().embed.token_types.is_some_and(|types| types > 1)
+        self.typed && self.parts().embed.token_types.is_some_and(|types| types > 1)
     }
 
     /// Encodes an input and holds it to the limit. Special tokens spelled in it stay text unless `special`.

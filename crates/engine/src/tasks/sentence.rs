@@ -31,6 +31,8 @@ pub(crate) struct TextFolder {
     /// The tokenizer's own claim of what the model reads.
     pub model_max_length: Option<usize>,
     pub lower_case: bool,
+    /// The tokenizer gives no types to the texts of a pair.
+    pub untyped: bool,
 }
 
 /// The names that `sentence_bert_config.json` has for other bases.
@@ -42,10 +44,16 @@ impl TextFolder {
         let mut found = TextFolder::default();
         if let Some(config) = open(&folder, "tokenizer_config.json")? {
             found.model_max_length = length(config.value("model_max_length"));
+            let inputs = config.str_list("model_input_names")?;
+            found.untyped = inputs.is_some_and(|names| !names.iter().any(|name| name == "token_type_ids"));
         }
         for base in TEXT_CONFIGS {
             if let Some(config) = open(&folder, &format!("sentence_{base}_config.json"))? {
                 found.max_seq_length = config.usize_opt("max_seq_length")?;
+                // Files of newer versions leave the length to the tokenizer, and mean it.
+                if found.max_seq_length.is_none() && config.has("transformer_task") {
+                    found.max_seq_length = found.model_max_length;
+                }
                 found.lower_case = config.bool_or("do_lower_case", false)?;
                 break;
             }

@@ -9,6 +9,7 @@ use super::tag_groups::{Piece, join_words, merge};
 use crate::error::Error;
 use attend_nn::Nobody;
 use attend_nn::spec::Head;
+use attend_text::Origin;
 use serde::Serialize;
 
 /// How tokens are put together.
@@ -101,7 +102,8 @@ impl<'m> Tagger<'m> {
         let encoding = &item.encoding;
         let mut pieces = Vec::new();
         for (index, row) in rows.enumerate() {
-            let special = encoding.special.get(index).is_some_and(Option::is_some);
+            // What was added around the text; an unknown word is special too, and part of it.
+            let special = matches!(encoding.special.get(index), Some(Some(Origin::PostProcessor(_))));
             if let (false, Some(&(start, end)), Some(piece)) =
                 (special, encoding.offsets.get(index), encoding.pieces.get(index))
             {

@@ -1,0 +1,10 @@
+//! The tasks on tiny models with random weights: formulas, orders, shapes of answers, refusals.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod company;
+mod formats;
+mod heads;
+mod pooling;
+mod recorded;
+mod support;

@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::names::Tables;
 use crate::reader::Reader;
 use attend_nn::spec::*;
-use serde_json::json;
 
 pub static DEEPSEEK_V2: Architecture = Architecture {
     name: "deepseek_v2",
@@ -51,41 +50,6 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
         let scale = c.number_or("routed_scaling_factor", 1.0)? as f32;
         Ok(Router { scores, groups, scale, ..moe.router.clone() })
     };
-    family(c, Family { experts: 64, chosen: 6, hidden: 1407, shared: 2, dense: 0 }, Pairing::Interleaved, router)
-}
-
-/// What the family's models assume where the configuration is silent.
-pub(super) struct Family {
-    pub experts: usize,
-    pub chosen: usize,
-    pub hidden: usize,
-    /// Shared experts.
-    pub shared: usize,
-    /// Layers without experts, at the start.
-    pub dense: usize,
-}
-
-pub(super) fn family(
-    c: &Reader,
-    d: Family,
-    pairing: Pairing,
-    router: impl Fn(&Moe) -> Result<Router, Error>,
-) -> Result<ModelSpec, Error> {
-    c.only("mlp_bias", &[json!(false)], "experts have no biases here")?;
-    let s = Sizes::read(c, SizeDefaults { head_dim: Some(1), context: Some(2048), ..SizeDefaults::default() })?;
-    let attention = latent_attention(c, &s, pairing)?;
-    let activation = c.activation("hidden_act", Activation::Silu)?;
-    let hidden = c.count_or(&["moe_intermediate_size"], d.hidden)?;
-    let scores = RouterScores::Softmax { renormalize: false };
-    let unit = GatedUnit::Product(activation);
-    let defaults = ExpertDefaults { experts: d.experts, chosen: d.chosen, hidden, scores, unit, bias: false };
-    let mut moe = experts(c, &s, defaults)?;
-    moe.router = router(&moe)?;
-    let shared = c.whole_opt("n_shared_experts")?.unwrap_or(d.shared).saturating_mul(hidden);
-    moe.shared = (shared > 0).then_some(SharedExpert { hidden: shared, gate: false });
-    let first = c.whole_opt("first_k_dense_replace")?.unwrap_or(d.dense);
-    let dense = Ffn::Gated { hidden: s.hidden, activation, bias: false };
-    let ffn = |i| if i < first { dense.clone() } else { Ffn::Moe(moe.clone()) };
-    let norm = Norm::Rms { eps: c.epsilon(&["rms_norm_eps"], 1e-6)? };
-    decoder(c, &s, embed(&s), lm(c, s.vocab, false)?, norm, |i| pre_norm(i, norm, attention.clone(), ffn(i)))
+    let defaults = SharedDefaults { experts: 64, chosen: 6, hidden: 1407, shared: 2, dense: 0 };
+    dense_then_sparse(c, defaults, |s| latent_attention(c, s, Pairing::Interleaved), router)
 }

@@ -18,12 +18,17 @@ pub static DEEPSEEK_V3: Architecture = Architecture {
 
 pub(super) fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let pairing = if c.flag("rope_interleave", true)? { Pairing::Interleaved } else { Pairing::Halves };
-    let family = deepseek_v2::Family { experts: 256, chosen: 8, hidden: 2048, shared: 1, dense: 3 };
-    deepseek_v2::family(c, family, pairing, |moe| {
-        // Files written before the number of groups was are those of models with 8, of which 4 are looked into.
-        let scores = RouterScores::Sigmoid { correction: true, renormalize: c.flag("norm_topk_prob", true)? };
-        let groups = expert_groups(c, moe, GroupRank::BestTwo, if moe.experts == 256 { (8, 4) } else { (1, 1) })?;
-        let scale = c.number_or("routed_scaling_factor", 2.5)? as f32;
-        Ok(Router { scores, groups, scale, ..moe.router.clone() })
-    })
+    let defaults = SharedDefaults { experts: 256, chosen: 8, hidden: 2048, shared: 1, dense: 3 };
+    dense_then_sparse(
+        c,
+        defaults,
+        |s| latent_attention(c, s, pairing),
+        |moe| {
+            // Files written before the number of groups was are those of models with 8, of which 4 are looked into.
+            let scores = RouterScores::Sigmoid { correction: true, renormalize: c.flag("norm_topk_prob", true)? };
+            let groups = expert_groups(c, moe, GroupRank::BestTwo, if moe.experts == 256 { (8, 4) } else { (1, 1) })?;
+            let scale = c.number_or("routed_scaling_factor", 2.5)? as f32;
+            Ok(Router { scores, groups, scale, ..moe.router.clone() })
+        },
+    )
 }

@@ -1,9 +1,11 @@
 //! Mixtures of experts, as configurations describe them.
 
-use super::sizes::Sizes;
+use super::head::lm;
+use super::sizes::{SizeDefaults, Sizes, decoder, embed, pre_norm};
 use crate::error::Error;
 use crate::reader::Reader;
 use attend_nn::spec::*;
+use serde_json::json;
 
 /// What an architecture assumes where the configuration is silent, and what it does not say at all.
 #[derive(Debug, Clone)]
@@ -68,6 +70,45 @@ pub fn sparse_layers(c: &Reader, layers: usize) -> Result<Vec<bool>, Error> {
         }
     }
     Ok(sparse)
+}
+
+/// What an architecture with shared experts assumes where the configuration is silent.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedDefaults {
+    pub experts: usize,
+    pub chosen: usize,
+    /// Width of each expert.
+    pub hidden: usize,
+    /// Shared experts.
+    pub shared: usize,
+    /// Layers without experts, at the start.
+    pub dense: usize,
+}
+
+/// A decoder whose first layers are dense and whose others have experts beside ones that are shared.
+pub fn dense_then_sparse(
+    c: &Reader,
+    d: SharedDefaults,
+    attention: impl FnOnce(&Sizes) -> Result<Attention, Error>,
+    router: impl FnOnce(&Moe) -> Result<Router, Error>,
+) -> Result<ModelSpec, Error> {
+    c.only("mlp_bias", &[json!(false)], "experts have no biases here")?;
+    // Heads have widths of their own, so that a width per head need not exist.
+    let s = Sizes::read(c, SizeDefaults { head_dim: Some(1), context: Some(2048), ..SizeDefaults::default() })?;
+    let attention = attention(&s)?;
+    let activation = c.activation("hidden_act", Activation::Silu)?;
+    let hidden = c.count_or(&["moe_intermediate_size"], d.hidden)?;
+    let (scores, unit) = (RouterScores::Softmax { renormalize: false }, GatedUnit::Product(activation));
+    let defaults = ExpertDefaults { experts: d.experts, chosen: d.chosen, hidden, scores, unit, bias: false };
+    let mut moe = experts(c, &s, defaults)?;
+    moe.router = router(&moe)?;
+    let shared = c.whole_opt("n_shared_experts")?.unwrap_or(d.shared).saturating_mul(hidden);
+    moe.shared = (shared > 0).then_some(SharedExpert { hidden: shared, gate: false });
+    let first = c.whole_opt("first_k_dense_replace")?.unwrap_or(d.dense);
+    let dense = Ffn::Gated { hidden: s.hidden, activation, bias: false };
+    let ffn = |i| if i < first { dense.clone() } else { Ffn::Moe(moe.clone()) };
+    let norm = Norm::Rms { eps: c.epsilon(&["rms_norm_eps"], 1e-6)? };
+    decoder(c, &s, embed(&s), lm(c, s.vocab, false)?, norm, |i| pre_norm(i, norm, attention.clone(), ffn(i)))
 }
 
 /// Whether any layer of a decoder has experts.

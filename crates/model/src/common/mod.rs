@@ -14,7 +14,9 @@ mod windows;
 
 pub use activation::feed_forward;
 pub use encoder::{EncoderHeads, absolute, counted, dense_head, encoder, encoder_only, post_norm};
-pub use experts::{ExpertDefaults, expert_groups, experts, has_experts, sparse_layers};
+pub use experts::{
+    ExpertDefaults, SharedDefaults, dense_then_sparse, expert_groups, experts, has_experts, sparse_layers,
+};
 pub use head::{HeadKind, lm, translation};
 pub use latent::latent_attention;
 pub use rope::{RopeDefaults, rope, rope_for};

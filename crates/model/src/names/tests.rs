@@ -63,7 +63,7 @@ fn specs() -> Vec<ModelSpec> {
     let last = Head::Sequence { labels: 2, source: SequenceSource::Last, transform, bias: false };
     let heads =
         [Head::None, lm, last, Head::Token { labels: 2, transform, bias: true }, Head::Span { transform, bias: true }];
-    let mut specs = Vec::new();
+    let mut specs = vec![mixture()];
     for head in heads {
         for gated in [true, false] {
             let pooler = Some(Pooler { activation: Activation::Tanh });
@@ -73,6 +73,28 @@ fn specs() -> Vec<ModelSpec> {
         }
     }
     specs
+}
+
+/// Experts behind latent attention.
+fn mixture() -> ModelSpec {
+    let mut stack = stack(true, spec::Table::Own);
+    let norm = Norm::Layer { eps: 1e-5, bias: true };
+    let scores = RouterScores::Sigmoid { correction: true, renormalize: true };
+    for layer in &mut stack.layers {
+        let attention = &mut layer.attention;
+        attention.latent = Some(Latent { rank: 4, query_rank: Some(4), key_dim: 2, rope_dim: 2, value_dim: 2, norm });
+        (attention.sinks, attention.qk_norm, attention.position) = (true, None, Position::None);
+        layer.ffn = Ffn::Moe(Moe {
+            experts: 2,
+            chosen: 1,
+            router: Router { scores, bias: true, groups: None, scale: 1.0, balance: None },
+            hidden: 8,
+            unit: GatedUnit::Product(Activation::Silu),
+            bias: true,
+            shared: Some(SharedExpert { hidden: 8, gate: true }),
+        });
+    }
+    ModelSpec { body: Body::Decoder(stack), pooler: None, head: Head::None, context: None }
 }
 
 #[test]

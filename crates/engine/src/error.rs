@@ -68,7 +68,7 @@ pub enum Error {
 
     /// A file of the model says something that makes no sense.
     #[error(transparent)]
-    Files(#[from] attend_model::Error),
+    Files(Box<attend_model::Error>),
 
     /// The model cannot do what is asked.
     #[error("{0}")]
@@ -86,5 +86,11 @@ impl Error {
 
     pub(crate) fn parameter(name: &str, value: impl std::fmt::Display, expected: impl Into<String>) -> Error {
         Error::Parameter { name: name.into(), value: value.to_string(), expected: expected.into() }
+    }
+}
+
+impl From<attend_model::Error> for Error {
+    fn from(error: attend_model::Error) -> Error {
+        Error::Files(Box::new(error))
     }
 }

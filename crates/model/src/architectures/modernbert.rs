@@ -30,7 +30,7 @@ fn names(spec: &ModelSpec) -> Tables {
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let s = Sizes::read(c, SizeDefaults { context: Some(8192), ..SizeDefaults::default() })?;
     let norm = Norm::Layer {
-        eps: c.epsilon(&["norm_eps", "layer_norm_eps"], 1e-5)?,
+        eps: c.epsilon(&["norm_eps", "layer_norm_eps", "layer_norm_epsilon"], 1e-5)?,
         bias: c.flag_or_tensor("norm_bias", false, "output_norm.bias")?,
     };
     let every = period(c, &["global_attn_every_n_layers", "sliding_window_pattern"], 3)?;

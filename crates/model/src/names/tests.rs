@@ -68,7 +68,13 @@ fn specs() -> Vec<ModelSpec> {
         for gated in [true, false] {
             let pooler = Some(Pooler { activation: Activation::Tanh });
             let (encoder, decoder) = (stack(gated, spec::Table::Own), stack(gated, spec::Table::Encoder));
-            let bodies = [Body::Decoder(encoder.clone()), Body::EncoderDecoder { encoder, decoder }];
+            let mut apart = decoder.clone();
+            apart.embed.table = spec::Table::Own;
+            let bodies = [
+                Body::Decoder(encoder.clone()),
+                Body::EncoderDecoder { encoder: encoder.clone(), decoder },
+                Body::EncoderDecoder { encoder, decoder: apart },
+            ];
             specs.extend(bodies.map(|body| ModelSpec { body, pooler, head: head.clone(), context: None }));
         }
     }

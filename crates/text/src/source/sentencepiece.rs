@@ -147,6 +147,10 @@ fn parts(model: SpModel, files: &SideFiles) -> Result<Parts, Fault> {
     let id = |token: &str| added.id(token).or_else(|| algorithm.vocabulary().id(token));
     roles.bos = roles.bos.or_else(|| id("<s>").or_else(|| id("<bos>")));
     roles.eos = roles.eos.or_else(|| id("</s>").or_else(|| id("<eos>")));
+    if family == Family::Masks {
+        // Its own model may have a piece of the same spelling among those that come after.
+        (roles.pad, roles.eos) = (Some(0), Some(1));
+    }
     roles.ends.extend(roles.eos);
     roles.unk = roles.unk.or(algorithm.unk());
     roles.pad = roles.pad.or_else(|| id("<pad>"));

@@ -149,7 +149,6 @@ fn what_is_not_supported_is_refused_by_name() {
     let cases = [
         ("bert-base", "position_embedding_type", json!("relative_key")),
         ("bert-base", "is_decoder", json!(true)),
-        ("bert-base", "architectures", json!(["BertForNextSentencePrediction"])),
         ("llama-gqa", "rope_scaling", json!({"rope_type": "spiral", "factor": 2.0})),
         ("llama-gqa", "rope_scaling", json!({"rope_type": "linear"})),
         ("llama-gqa", "rope_scaling", json!({"rope_type": "linear", "factor": -1.0})),

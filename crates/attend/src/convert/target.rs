@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Model(#[from] attend_model::Error),
+    Model(Box<attend_model::Error>),
     #[error(transparent)]
     Format(#[from] attend_format::Error),
     #[error(transparent)]
@@ -23,6 +23,12 @@ pub enum Error {
     Unreadable { path: PathBuf, tensor: String, dtype: String },
     #[error("interrupted")]
     Interrupted,
+}
+
+impl From<attend_model::Error> for Error {
+    fn from(error: attend_model::Error) -> Error {
+        Error::Model(Box::new(error))
+    }
 }
 
 /// The place of the new checkpoint.

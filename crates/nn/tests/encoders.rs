@@ -159,7 +159,8 @@ fn packed_equals_alone() {
         let model = Weights::random(&spec, 23).model(&spec);
         let data = special();
         let packed = hidden(&model, &data, &mut Nobody);
-        let alone: Vec<f32> = data.iter().flat_map(|ids| hidden(&model, &[ids.clone()], &mut Nobody)).collect();
+        let alone: Vec<f32> =
+            data.iter().flat_map(|ids| hidden(&model, std::slice::from_ref(ids), &mut Nobody)).collect();
         assert_eq!(packed, alone, "{name}");
     }
 }

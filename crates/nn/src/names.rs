@@ -25,7 +25,7 @@
 //! layers.{i}.ffn.router.{weight,bias} [E, D], ffn.router.correction [E]   (mixtures of experts)
 //! layers.{i}.ffn.experts.{j}.{gate,up}.{weight,bias} [F, D], ffn.experts.{j}.down.{weight,bias} [D, F]
 //! layers.{i}.ffn.shared.{gate,up,down}.weight, ffn.shared.router.weight [1, D]
-//! final_norm.{weight,bias} [D]
+//! final_norm.{weight,bias} [D]     narrowing.weight [D', D]
 //! ```
 //! and, never prefixed: `pooler.{weight,bias}`, `head.weight` (absent when tied), `head.bias`,
 //! `head.transform.{weight,bias}`, `head.norm.{weight,bias}`.
@@ -53,7 +53,7 @@ impl ModelSpec {
                 list.stack("decoder.", decoder);
             }
         }
-        let width = self.output_stack().width;
+        let width = self.output_stack().output_width();
         if self.pooler.is_some() {
             list.linear("pooler", width, width, true);
         }
@@ -83,10 +83,25 @@ impl ModelSpec {
 impl Embed {
     /// The width of the embedding's norm, in a stack of this width.
     pub(crate) fn norm_width(&self, stack: usize) -> usize {
-        match self.projection {
-            Some(Projection { before_norm: true, .. }) => stack,
-            Some(Projection { before_norm: false, .. }) | None => self.width,
+        match self.projection.map(|projection| projection.place) {
+            Some(ProjectionPlace::Tokens | ProjectionPlace::BeforeNorm) => stack,
+            Some(ProjectionPlace::AfterNorm) | None => self.width,
         }
+    }
+
+    /// The width of absolute positions and token types.
+    pub(crate) fn added_width(&self, stack: usize) -> usize {
+        match self.projection.map(|projection| projection.place) {
+            Some(ProjectionPlace::Tokens) => stack,
+            Some(ProjectionPlace::BeforeNorm | ProjectionPlace::AfterNorm) | None => self.width,
+        }
+    }
+}
+
+impl Stack {
+    /// The width of what the stack gives.
+    pub fn output_width(&self) -> usize {
+        self.narrowed.unwrap_or(self.width)
     }
 }
 
@@ -100,7 +115,7 @@ impl Conv {
 impl LmHead {
     /// Columns of the output matrix: the token table's where it is that table or where a transform leads back to it.
     pub(crate) fn inner_width(&self, stack: &Stack) -> usize {
-        if self.tied || self.transform.is_some() { stack.embed.width } else { stack.width }
+        if self.tied || self.transform.is_some() { stack.embed.width } else { stack.output_width() }
     }
 }
 
@@ -137,10 +152,10 @@ impl List {
             self.push(format!("{prefix}embed.tokens.weight"), vec![embed.vocab, embed.width]);
         }
         if let AbsolutePositions::Learned { rows, .. } = embed.positions {
-            self.push(format!("{prefix}embed.positions.weight"), vec![rows, embed.width]);
+            self.push(format!("{prefix}embed.positions.weight"), vec![rows, embed.added_width(stack.width)]);
         }
         if let Some(types) = embed.token_types {
-            self.push(format!("{prefix}embed.types.weight"), vec![types, embed.width]);
+            self.push(format!("{prefix}embed.types.weight"), vec![types, embed.added_width(stack.width)]);
         }
         if let Some(norm) = &embed.norm {
             self.norm(&format!("{prefix}embed.norm"), norm, vec![embed.norm_width(stack.width)]);
@@ -170,6 +185,9 @@ impl List {
         }
         if let Some(norm) = &stack.final_norm {
             self.norm(&format!("{prefix}final_norm"), norm, vec![stack.width]);
+        }
+        if let Some(width) = stack.narrowed {
+            self.linear(&format!("{prefix}narrowing"), width, stack.width, false);
         }
     }
 
@@ -295,19 +313,19 @@ impl List {
                 }
             }
             Head::Sequence { labels, bias, .. } | Head::Token { labels, bias, .. } => {
-                self.transform(head, stack.width, stack);
-                self.linear("head", *labels, stack.width, *bias);
+                self.transform(head, stack.output_width(), stack);
+                self.linear("head", *labels, stack.output_width(), *bias);
             }
             Head::Span { bias, .. } => {
-                self.transform(head, stack.width, stack);
-                self.linear("head", 2, stack.width, *bias);
+                self.transform(head, stack.output_width(), stack);
+                self.linear("head", 2, stack.output_width(), *bias);
             }
         }
     }
 
     fn transform(&mut self, head: &Head, inner: usize, stack: &Stack) {
         if let Some(Transform { bias, norm, .. }) = head.transform() {
-            self.linear("head.transform", inner, stack.width, bias);
+            self.linear("head.transform", inner, stack.output_width(), bias);
             if let Some(norm) = norm {
                 self.norm("head.norm", &norm, vec![inner]);
             }

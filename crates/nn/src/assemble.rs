@@ -118,7 +118,7 @@ impl<S: WeightSource> Builder<'_, S> {
             false => Ok(None),
         };
         let (weight, bias) = (read(weight, "weight")?, read(bias, "bias")?);
-        Ok(NormLayer { name: name.to_owned(), norm, width, weight, bias })
+        Ok(NormLayer { name: name.to_owned(), norm, width, weight, bias, each: false })
     }
 
     fn stack(
@@ -366,10 +366,24 @@ impl<S: WeightSource> Builder<'_, S> {
         let dim = spec.key_dim;
         let norm = match scope {
             QkNormScope::Head => self.norm(name, norm, dim, &[dim])?,
-            QkNormScope::EachHead => self.norm(name, norm, dim, &[heads, dim])?,
+            QkNormScope::EachHead => self.head_norms(name, norm, dim, heads)?,
             QkNormScope::Projection => self.norm(name, norm, heads * dim, &[heads * dim])?,
         };
         Ok(Some(norm))
+    }
+
+    /// The norms of all heads as one, whose weights are laid end to end.
+    fn head_norms(&mut self, name: &str, norm: Norm, dim: usize, heads: usize) -> Result<NormLayer, S::Error> {
+        let mut all = NormLayer { name: name.to_owned(), norm, width: dim, weight: None, bias: None, each: true };
+        for head in 0..heads {
+            let one = self.norm(&format!("{name}.{head}"), norm, dim, &[dim])?;
+            for (all, one) in [(&mut all.weight, one.weight), (&mut all.bias, one.bias)] {
+                if let Some(one) = one {
+                    all.get_or_insert_default().extend(one);
+                }
+            }
+        }
+        Ok(all)
     }
 
     fn ffn(&mut self, name: &str, ffn: &Ffn, width: usize) -> Result<FeedForward, S::Error> {

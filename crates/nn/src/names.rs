@@ -12,7 +12,7 @@
 //! layers.{i}.attention.post_norm.{weight,bias} [D]     (Sandwich only)
 //! layers.{i}.attention.{query,key,value}.{weight,bias} [H*Dh, D], [K*Dh, D], [K*Dv, D]
 //! layers.{i}.attention.out.{weight,bias} [D, H*Dv]
-//! layers.{i}.attention.{query_norm,key_norm}.{weight,bias}
+//! layers.{i}.attention.{query_norm,key_norm}.{weight,bias} [Dh], or [H*Dh], or {query_norm,key_norm}.{j}.* [Dh] a head
 //! layers.{i}.attention.sinks [H]
 //! layers.{i}.attention.latent.{weight,bias} [R+P, D], attention.latent_norm.weight [R]   (latent attention)
 //! layers.{i}.attention.query_down.{weight,bias} [Rq, D], attention.query_down_norm.weight [Rq]
@@ -289,13 +289,16 @@ impl List {
         self.linear(&format!("{name}.value"), value, width, attention.qkv_bias.value);
         self.linear(&format!("{name}.out"), width, attention.heads * attention.value_dim, attention.out_bias);
         if let Some(QkNorm { norm, scope }) = &attention.qk_norm {
-            let shape = |heads: usize| match scope {
-                QkNormScope::Head => vec![attention.key_dim],
-                QkNormScope::EachHead => vec![heads, attention.key_dim],
-                QkNormScope::Projection => vec![heads * attention.key_dim],
-            };
-            self.norm(&format!("{name}.query_norm"), norm, shape(attention.heads));
-            self.norm(&format!("{name}.key_norm"), norm, shape(attention.kv_heads));
+            for (part, heads) in [("query_norm", attention.heads), ("key_norm", attention.kv_heads)] {
+                let name = format!("{name}.{part}");
+                match scope {
+                    QkNormScope::Head => self.norm(&name, norm, vec![attention.key_dim]),
+                    QkNormScope::EachHead => {
+                        (0..heads).for_each(|j| self.norm(&format!("{name}.{j}"), norm, vec![attention.key_dim]));
+                    }
+                    QkNormScope::Projection => self.norm(&name, norm, vec![heads * attention.key_dim]),
+                }
+            }
         }
     }
 

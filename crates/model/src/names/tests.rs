@@ -23,7 +23,7 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
             position_query: own,
         }),
         mask: Mask::Causal,
-        qk_norm: Some(QkNorm { norm, scope: QkNormScope::Head }),
+        qk_norm: Some(QkNorm { norm, scope: if gated { QkNormScope::EachHead } else { QkNormScope::Head } }),
         scale: 1.0,
         clip_qkv: None,
         soft_cap: None,

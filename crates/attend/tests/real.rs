@@ -194,7 +194,7 @@ fn minilm_embeddings() {
         let model = loaded(&path, compute).model;
         let options = RunOptions::default();
         let hidden = model.forward(StackKind::Encoder, &mut Batch::of(&encoded), &options, &mut Nobody).expect("run");
-        let width = model.spec().output_stack().width;
+        let width = model.spec().output_stack().output_width();
         let mut rows = hidden.chunks_exact(width);
         for (case, ids) in texts.iter().zip(&encoded) {
             let text = case["text"].as_str().expect("a text");

@@ -146,7 +146,7 @@ impl LogitsSource for ModelSource<'_> {
             self.change_regime(feed.state, feed.tokens.len())?;
         }
         let hidden = self.forward(feeds)?;
-        let width = self.spec().output_stack().width;
+        let width = self.spec().output_stack().output_width();
         let mut wanted: Vec<(usize, usize)> = Vec::new();
         let mut rows: Vec<f32> = Vec::new();
         let mut first_row = 0;

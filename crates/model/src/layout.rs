@@ -242,7 +242,10 @@ fn entry(name: &str, spec: &ModelSpec) -> Option<(usize, usize)> {
     let (layer, rest) = layer_of(name, spec)?;
     let count = match &layer.ffn {
         Ffn::Moe(moe) if rest.starts_with("ffn.") => moe.experts,
-        Ffn::Moe(_) | Ffn::Mlp { .. } | Ffn::Gated { .. } => attention_of(name, spec)?.heads,
+        Ffn::Moe(_) | Ffn::Mlp { .. } | Ffn::Gated { .. } => {
+            let attention = attention_of(name, spec)?;
+            if rest.contains("key_norm.") { attention.kv_heads } else { attention.heads }
+        }
     };
     Some((second_number(name)?, count))
 }

@@ -219,7 +219,7 @@ fn output_matrices_and_token_tables_are_adapted_and_replaced() {
 fn fused_projections_divide_their_adapter() {
     for (case, module, outputs) in [("gpt2", "attn.c_attn", 3), ("gpt2", "mlp.c_fc", 4)] {
         let base = opened(&golden_root().join(case));
-        let width = base.source.spec.output_stack().width;
+        let width = base.source.spec.output_stack().output_width();
         let name = format!("base_model.model.transformer.h.0.{module}");
         let outputs = base
             .source

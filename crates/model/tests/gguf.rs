@@ -38,6 +38,7 @@ const CASES: &[(&str, &str)] = &[
     ("starcoder2", "starcoder2"),
     ("olmo", "olmo"),
     ("olmo2", "olmo2"),
+    ("stablelm", "stablelm"),
     ("stablelm-sequential", "stablelm"),
     ("cohere", "command-r"),
     ("cohere2", "cohere2"),

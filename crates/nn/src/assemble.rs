@@ -52,7 +52,7 @@ impl Model {
                 (Some(first), Some(second))
             }
         };
-        let width = spec.output_stack().width;
+        let width = spec.output_stack().output_width();
         let pooler = match spec.pooler {
             None => None,
             Some(Pooler { activation }) => {
@@ -118,7 +118,7 @@ impl<S: WeightSource> Builder<'_, S> {
             false => Ok(None),
         };
         let (weight, bias) = (read(weight, "weight")?, read(bias, "bias")?);
-        Ok(NormLayer { name: name.to_owned(), norm, width, weight, bias })
+        Ok(NormLayer { name: name.to_owned(), norm, width, weight, bias, each: false })
     }
 
     fn stack(
@@ -167,7 +167,11 @@ impl<S: WeightSource> Builder<'_, S> {
             None => None,
             Some(norm) => Some(self.norm(&format!("{prefix}final_norm"), norm, stack.width, &[stack.width])?),
         };
-        Ok(StackParts { site, embed, positions, layers, conv, final_norm })
+        let narrowing = match stack.narrowed {
+            None => None,
+            Some(width) => Some(self.linear(&format!("{prefix}narrowing"), width, stack.width, false)?),
+        };
+        Ok(StackParts { site, embed, positions, layers, conv, final_norm, narrowing })
     }
 
     fn embed(&mut self, prefix: &str, stack: &Stack, encoder: Option<&StackParts>) -> Result<EmbedLayer, S::Error> {
@@ -180,14 +184,15 @@ impl<S: WeightSource> Builder<'_, S> {
                 (name, tokens)
             }
         };
+        let added = spec.added_width(stack.width);
         let positions = match spec.positions {
             AbsolutePositions::Learned { rows, .. } => {
-                Some(self.matrix(&format!("{prefix}embed.positions.weight"), rows, spec.width)?)
+                Some(self.matrix(&format!("{prefix}embed.positions.weight"), rows, added)?)
             }
             AbsolutePositions::None | AbsolutePositions::Sinusoidal { .. } => None,
         };
         let types = match spec.token_types {
-            Some(types) => Some(self.matrix(&format!("{prefix}embed.types.weight"), types, spec.width)?),
+            Some(types) => Some(self.matrix(&format!("{prefix}embed.types.weight"), types, added)?),
             None => None,
         };
         let norm = match spec.norm {
@@ -361,10 +366,24 @@ impl<S: WeightSource> Builder<'_, S> {
         let dim = spec.key_dim;
         let norm = match scope {
             QkNormScope::Head => self.norm(name, norm, dim, &[dim])?,
-            QkNormScope::EachHead => self.norm(name, norm, dim, &[heads, dim])?,
+            QkNormScope::EachHead => self.head_norms(name, norm, dim, heads)?,
             QkNormScope::Projection => self.norm(name, norm, heads * dim, &[heads * dim])?,
         };
         Ok(Some(norm))
+    }
+
+    /// The norms of all heads as one, whose weights are laid end to end.
+    fn head_norms(&mut self, name: &str, norm: Norm, dim: usize, heads: usize) -> Result<NormLayer, S::Error> {
+        let mut all = NormLayer { name: name.to_owned(), norm, width: dim, weight: None, bias: None, each: true };
+        for head in 0..heads {
+            let one = self.norm(&format!("{name}.{head}"), norm, dim, &[dim])?;
+            for (all, one) in [(&mut all.weight, one.weight), (&mut all.bias, one.bias)] {
+                if let Some(one) = one {
+                    all.get_or_insert_default().extend(one);
+                }
+            }
+        }
+        Ok(all)
     }
 
     fn ffn(&mut self, name: &str, ffn: &Ffn, width: usize) -> Result<FeedForward, S::Error> {
@@ -420,11 +439,13 @@ impl<S: WeightSource> Builder<'_, S> {
         let (rows, inner, bias) = match &spec.head {
             Head::None => return Ok(head),
             Head::Lm(lm) => (lm.vocab, lm.inner_width(stack), lm.bias),
-            Head::Sequence { labels, bias, .. } | Head::Token { labels, bias, .. } => (*labels, stack.width, *bias),
-            Head::Span { bias, .. } => (2, stack.width, *bias),
+            Head::Sequence { labels, bias, .. } | Head::Token { labels, bias, .. } => {
+                (*labels, stack.output_width(), *bias)
+            }
+            Head::Span { bias, .. } => (2, stack.output_width(), *bias),
         };
         if let Some(Transform { bias, activation, norm }) = spec.head.transform() {
-            let dense = self.linear("head.transform", inner, stack.width, bias)?;
+            let dense = self.linear("head.transform", inner, stack.output_width(), bias)?;
             let norm = match norm {
                 Some(norm) => Some(self.norm("head.norm", norm, inner, &[inner])?),
                 None => None,

@@ -8,7 +8,7 @@ use crate::low_rank::LowRank;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, Tape, offer};
 use crate::site::{Place, Site};
-use crate::spec::{AbsolutePositions, Embed, Projection};
+use crate::spec::{AbsolutePositions, Embed, Projection, ProjectionPlace};
 use attend_kernels::{Matrix, sinusoidal};
 use std::sync::Arc;
 
@@ -37,15 +37,15 @@ impl EmbedLayer {
     ) -> Result<Vec<f32>, Error> {
         let numbers = self.numbers(packed);
         self.check(packed, &numbers)?;
-        let width = self.spec.width;
-        let mut x = vec![0.0; packed.rows() * width];
+        let mut x = self.token_rows(packed);
+        if let Some(projection) = self.projection(ProjectionPlace::Tokens) {
+            let shape = [packed.rows(), self.spec.width];
+            offer(observer, site(Place::EmbedTokens), &mut x, &shape);
+            x = projection.forward(&x);
+        }
+        let width = x.len() / packed.rows();
         let mut row = vec![0.0; width];
-        let scales = self.token_scales(packed);
         for (index, out) in x.chunks_exact_mut(width).enumerate() {
-            self.tokens.read_rows(packed.token_ids[index] as usize, out);
-            if scales[index] != 1.0 {
-                out.iter_mut().for_each(|value| *value *= scales[index]);
-            }
             if let Some(types) = &self.types {
                 types.read_rows(packed.token_types[index] as usize, &mut row);
                 add(out, &row);
@@ -54,14 +54,9 @@ impl EmbedLayer {
                 add(out, &row);
             }
         }
-        for adapter in &self.low_rank {
-            let mut part = vec![0.0; x.len()];
-            adapter.add_tokens(&packed.token_ids, &mut part);
-            x.iter_mut().zip(part).for_each(|(x, part)| *x += part * self.spec.scale);
-        }
         let shape = [packed.rows(), width];
         offer(observer, site(Place::EmbedSum), &mut x, &shape);
-        if let Some(projection) = self.projection(true) {
+        if let Some(projection) = self.projection(ProjectionPlace::BeforeNorm) {
             x = projection.forward(&x);
             let shape = [packed.rows(), projection.out_features()];
             offer(observer, site(Place::EmbedProjected), &mut x, &shape);
@@ -69,7 +64,7 @@ impl EmbedLayer {
         if let Some(norm) = &self.norm {
             x = norm.forward(&x);
         }
-        if let Some(projection) = self.projection(false) {
+        if let Some(projection) = self.projection(ProjectionPlace::AfterNorm) {
             offer(observer, site(Place::EmbedNormed), &mut x, &shape);
             x = projection.forward(&x);
         }
@@ -78,9 +73,28 @@ impl EmbedLayer {
         Ok(x)
     }
 
-    /// The projection that stands before the norm, or the one after it.
-    fn projection(&self, before: bool) -> Option<&Linear> {
-        let here = |projection: Projection| projection.before_norm == before;
+    /// The tokens' rows of the table, scaled, [N, E].
+    fn token_rows(&self, packed: &Packed) -> Vec<f32> {
+        let width = self.spec.width;
+        let mut x = vec![0.0; packed.rows() * width];
+        let scales = self.token_scales(packed);
+        for (index, out) in x.chunks_exact_mut(width).enumerate() {
+            self.tokens.read_rows(packed.token_ids[index] as usize, out);
+            if scales[index] != 1.0 {
+                out.iter_mut().for_each(|value| *value *= scales[index]);
+            }
+        }
+        for adapter in &self.low_rank {
+            let mut part = vec![0.0; x.len()];
+            adapter.add_tokens(&packed.token_ids, &mut part);
+            x.iter_mut().zip(part).for_each(|(x, part)| *x += part * self.spec.scale);
+        }
+        x
+    }
+
+    /// The projection, if it stands at this place.
+    fn projection(&self, place: ProjectionPlace) -> Option<&Linear> {
+        let here = |projection: Projection| projection.place == place;
         self.projection.as_ref().filter(|_| self.spec.projection.is_some_and(here))
     }
 
@@ -165,13 +179,13 @@ impl EmbedLayer {
         grads: &mut Gradients,
     ) {
         let mut d = dx;
-        if let Some(projection) = self.projection(false) {
+        if let Some(projection) = self.projection(ProjectionPlace::AfterNorm) {
             let normed = tape.get(site(Place::EmbedNormed));
             let mut dnormed = vec![0.0; normed.len()];
             projection.backward(normed, &d, &mut dnormed, grads);
             d = dnormed;
         }
-        let projected = self.projection(true);
+        let projected = self.projection(ProjectionPlace::BeforeNorm);
         if let Some(norm) = &self.norm {
             let sum = tape.get(site(if projected.is_some() { Place::EmbedProjected } else { Place::EmbedSum }));
             let mut dsum = vec![0.0; sum.len()];
@@ -184,13 +198,6 @@ impl EmbedLayer {
             projection.backward(sum, &d, &mut dsum, grads);
             d = dsum;
         }
-        let scales = self.token_scales(packed);
-        let tokens = Rows { numbers: &numbers(&packed.token_ids), scales: &scales, skip: self.spec.padding };
-        scatter(&self.table_name, &self.tokens, &tokens, &d, grads);
-        if !self.low_rank.is_empty() {
-            let scaled: Vec<f32> = d.iter().map(|d| d * self.spec.scale).collect();
-            self.low_rank.iter().for_each(|adapter| adapter.backward_tokens(&packed.token_ids, &scaled, grads));
-        }
         if let Some(types) = &self.types {
             let name = format!("{}embed.types.weight", self.prefix);
             scatter(&name, types, &Rows { numbers: &numbers(&packed.token_types), scales: &[], skip: None }, &d, grads);
@@ -201,6 +208,19 @@ impl EmbedLayer {
             let padding = self.spec.uncounted.filter(|id| Some(*id) == self.spec.padding);
             let skip = padding.and(self.spec.positions.before_first());
             scatter(&name, table, &Rows { numbers: &self.numbers(packed), scales: &[], skip }, &d, grads);
+        }
+        if let Some(projection) = self.projection(ProjectionPlace::Tokens) {
+            let tokens = tape.get(site(Place::EmbedTokens));
+            let mut dtokens = vec![0.0; tokens.len()];
+            projection.backward(tokens, &d, &mut dtokens, grads);
+            d = dtokens;
+        }
+        let scales = self.token_scales(packed);
+        let tokens = Rows { numbers: &numbers(&packed.token_ids), scales: &scales, skip: self.spec.padding };
+        scatter(&self.table_name, &self.tokens, &tokens, &d, grads);
+        if !self.low_rank.is_empty() {
+            let scaled: Vec<f32> = d.iter().map(|d| d * self.spec.scale).collect();
+            self.low_rank.iter().for_each(|adapter| adapter.backward_tokens(&packed.token_ids, &scaled, grads));
         }
     }
 }

@@ -63,7 +63,7 @@ impl Model {
     /// [rows, 2] (start, end) of a span head.
     pub fn logits<O: Observer + ?Sized>(&self, hidden: &[f32], observer: &mut O) -> Result<Vec<f32>, Error> {
         let mut rows = hidden.to_vec();
-        offer_rows(&mut rows, self.spec.output_stack().width, observer);
+        offer_rows(&mut rows, self.spec.output_stack().output_width(), observer);
         self.head.forward(&rows, observer)
     }
 
@@ -77,7 +77,7 @@ impl Model {
         let pooler = self.pooler.as_ref().ok_or(Error::Missing("pooler"))?;
         let first: Vec<Range<usize>> = ranges(lengths).into_iter().map(|range| range.start..range.start + 1).collect();
         let mut rows = self.means(hidden, &first);
-        offer_rows(&mut rows, self.spec.output_stack().width, observer);
+        offer_rows(&mut rows, self.spec.output_stack().output_width(), observer);
         Ok(pooler.forward(&rows, observer))
     }
 
@@ -122,7 +122,7 @@ impl Model {
         observer: &mut O,
     ) -> Result<Vec<f32>, Error> {
         let mut rows = self.means(hidden, read);
-        offer_rows(&mut rows, self.spec.output_stack().width, observer);
+        offer_rows(&mut rows, self.spec.output_stack().output_width(), observer);
         self.head.forward(&rows, observer)
     }
 
@@ -157,7 +157,7 @@ impl Model {
 
     /// The mean of each range of rows.
     fn means(&self, hidden: &[f32], read: &[Range<usize>]) -> Vec<f32> {
-        let width = self.spec.output_stack().width;
+        let width = self.spec.output_stack().output_width();
         let mut means = Vec::with_capacity(read.len() * width);
         for rows in read {
             let values = &hidden[rows.start * width..rows.end * width];
@@ -267,7 +267,7 @@ impl Model {
         read: &[Range<usize>],
         (rows, grads): (usize, &mut Gradients),
     ) -> Vec<f32> {
-        let width = self.spec.output_stack().width;
+        let width = self.spec.output_stack().output_width();
         let drows = match (&self.pooler, self.reads_pooler()) {
             (Some(pooler), true) => {
                 let pooled = tape.get(crate::site::Site::head(crate::site::HeadPart::Pooled));

@@ -12,7 +12,7 @@
 //! layers.{i}.attention.post_norm.{weight,bias} [D]     (Sandwich only)
 //! layers.{i}.attention.{query,key,value}.{weight,bias} [H*Dh, D], [K*Dh, D], [K*Dv, D]
 //! layers.{i}.attention.out.{weight,bias} [D, H*Dv]
-//! layers.{i}.attention.{query_norm,key_norm}.{weight,bias}
+//! layers.{i}.attention.{query_norm,key_norm}.{weight,bias} [Dh], or [H*Dh], or {query_norm,key_norm}.{j}.* [Dh] a head
 //! layers.{i}.attention.sinks [H]
 //! layers.{i}.attention.latent.{weight,bias} [R+P, D], attention.latent_norm.weight [R]   (latent attention)
 //! layers.{i}.attention.query_down.{weight,bias} [Rq, D], attention.query_down_norm.weight [Rq]
@@ -25,7 +25,7 @@
 //! layers.{i}.ffn.router.{weight,bias} [E, D], ffn.router.correction [E]   (mixtures of experts)
 //! layers.{i}.ffn.experts.{j}.{gate,up}.{weight,bias} [F, D], ffn.experts.{j}.down.{weight,bias} [D, F]
 //! layers.{i}.ffn.shared.{gate,up,down}.weight, ffn.shared.router.weight [1, D]
-//! final_norm.{weight,bias} [D]
+//! final_norm.{weight,bias} [D]     narrowing.weight [D', D]
 //! ```
 //! and, never prefixed: `pooler.{weight,bias}`, `head.weight` (absent when tied), `head.bias`,
 //! `head.transform.{weight,bias}`, `head.norm.{weight,bias}`.
@@ -53,7 +53,7 @@ impl ModelSpec {
                 list.stack("decoder.", decoder);
             }
         }
-        let width = self.output_stack().width;
+        let width = self.output_stack().output_width();
         if self.pooler.is_some() {
             list.linear("pooler", width, width, true);
         }
@@ -83,10 +83,25 @@ impl ModelSpec {
 impl Embed {
     /// The width of the embedding's norm, in a stack of this width.
     pub(crate) fn norm_width(&self, stack: usize) -> usize {
-        match self.projection {
-            Some(Projection { before_norm: true, .. }) => stack,
-            Some(Projection { before_norm: false, .. }) | None => self.width,
+        match self.projection.map(|projection| projection.place) {
+            Some(ProjectionPlace::Tokens | ProjectionPlace::BeforeNorm) => stack,
+            Some(ProjectionPlace::AfterNorm) | None => self.width,
         }
+    }
+
+    /// The width of absolute positions and token types.
+    pub(crate) fn added_width(&self, stack: usize) -> usize {
+        match self.projection.map(|projection| projection.place) {
+            Some(ProjectionPlace::Tokens) => stack,
+            Some(ProjectionPlace::BeforeNorm | ProjectionPlace::AfterNorm) | None => self.width,
+        }
+    }
+}
+
+impl Stack {
+    /// The width of what the stack gives.
+    pub fn output_width(&self) -> usize {
+        self.narrowed.unwrap_or(self.width)
     }
 }
 
@@ -100,7 +115,7 @@ impl Conv {
 impl LmHead {
     /// Columns of the output matrix: the token table's where it is that table or where a transform leads back to it.
     pub(crate) fn inner_width(&self, stack: &Stack) -> usize {
-        if self.tied || self.transform.is_some() { stack.embed.width } else { stack.width }
+        if self.tied || self.transform.is_some() { stack.embed.width } else { stack.output_width() }
     }
 }
 
@@ -137,10 +152,10 @@ impl List {
             self.push(format!("{prefix}embed.tokens.weight"), vec![embed.vocab, embed.width]);
         }
         if let AbsolutePositions::Learned { rows, .. } = embed.positions {
-            self.push(format!("{prefix}embed.positions.weight"), vec![rows, embed.width]);
+            self.push(format!("{prefix}embed.positions.weight"), vec![rows, embed.added_width(stack.width)]);
         }
         if let Some(types) = embed.token_types {
-            self.push(format!("{prefix}embed.types.weight"), vec![types, embed.width]);
+            self.push(format!("{prefix}embed.types.weight"), vec![types, embed.added_width(stack.width)]);
         }
         if let Some(norm) = &embed.norm {
             self.norm(&format!("{prefix}embed.norm"), norm, vec![embed.norm_width(stack.width)]);
@@ -170,6 +185,9 @@ impl List {
         }
         if let Some(norm) = &stack.final_norm {
             self.norm(&format!("{prefix}final_norm"), norm, vec![stack.width]);
+        }
+        if let Some(width) = stack.narrowed {
+            self.linear(&format!("{prefix}narrowing"), width, stack.width, false);
         }
     }
 
@@ -271,13 +289,16 @@ impl List {
         self.linear(&format!("{name}.value"), value, width, attention.qkv_bias.value);
         self.linear(&format!("{name}.out"), width, attention.heads * attention.value_dim, attention.out_bias);
         if let Some(QkNorm { norm, scope }) = &attention.qk_norm {
-            let shape = |heads: usize| match scope {
-                QkNormScope::Head => vec![attention.key_dim],
-                QkNormScope::EachHead => vec![heads, attention.key_dim],
-                QkNormScope::Projection => vec![heads * attention.key_dim],
-            };
-            self.norm(&format!("{name}.query_norm"), norm, shape(attention.heads));
-            self.norm(&format!("{name}.key_norm"), norm, shape(attention.kv_heads));
+            for (part, heads) in [("query_norm", attention.heads), ("key_norm", attention.kv_heads)] {
+                let name = format!("{name}.{part}");
+                match scope {
+                    QkNormScope::Head => self.norm(&name, norm, vec![attention.key_dim]),
+                    QkNormScope::EachHead => {
+                        (0..heads).for_each(|j| self.norm(&format!("{name}.{j}"), norm, vec![attention.key_dim]));
+                    }
+                    QkNormScope::Projection => self.norm(&name, norm, vec![heads * attention.key_dim]),
+                }
+            }
         }
     }
 
@@ -295,19 +316,19 @@ impl List {
                 }
             }
             Head::Sequence { labels, bias, .. } | Head::Token { labels, bias, .. } => {
-                self.transform(head, stack.width, stack);
-                self.linear("head", *labels, stack.width, *bias);
+                self.transform(head, stack.output_width(), stack);
+                self.linear("head", *labels, stack.output_width(), *bias);
             }
             Head::Span { bias, .. } => {
-                self.transform(head, stack.width, stack);
-                self.linear("head", 2, stack.width, *bias);
+                self.transform(head, stack.output_width(), stack);
+                self.linear("head", 2, stack.output_width(), *bias);
             }
         }
     }
 
     fn transform(&mut self, head: &Head, inner: usize, stack: &Stack) {
         if let Some(Transform { bias, norm, .. }) = head.transform() {
-            self.linear("head.transform", inner, stack.width, bias);
+            self.linear("head.transform", inner, stack.output_width(), bias);
             if let Some(norm) = norm {
                 self.norm("head.norm", &norm, vec![inner]);
             }

@@ -14,6 +14,8 @@ pub struct NormLayer {
     pub width: usize,
     pub weight: Option<Vec<f32>>,
     pub bias: Option<Vec<f32>>,
+    /// Each group's weights have a name of their own, which ends with its number.
+    pub each: bool,
 }
 
 impl NormLayer {
@@ -68,11 +70,12 @@ impl NormLayer {
     }
 
     fn accumulate(&self, suffix: &str, values: &[f32], grads: &mut Gradients) {
-        if values.is_empty() {
-            return;
-        }
-        if let Some(slot) = grads.slot(&format!("{}{suffix}", self.name), values.len()) {
-            slot.iter_mut().zip(values).for_each(|(slot, value)| *slot += value);
+        let len = if self.each { self.width } else { values.len().max(1) };
+        for (index, part) in values.chunks(len).enumerate() {
+            let number = if self.each { format!(".{index}") } else { String::new() };
+            if let Some(slot) = grads.slot(&format!("{}{number}{suffix}", self.name), part.len()) {
+                slot.iter_mut().zip(part).for_each(|(slot, value)| *slot += value);
+            }
         }
     }
 

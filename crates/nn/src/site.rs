@@ -13,6 +13,8 @@ pub struct Site {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
+    /// The token embeddings before they are projected to the width of what is added to them, [N, E].
+    EmbedTokens,
     /// The sum of the embeddings before their norm, [N, E].
     EmbedSum,
     /// The embeddings after their norm, before they are projected to the stack's width, [N, E].
@@ -33,6 +35,8 @@ pub enum Place {
     ConvSum,
     /// The residual stream before the final norm, [N, D].
     Stream,
+    /// The stream after the final norm, before it is narrowed, [N, D].
+    Normed,
     /// The stack's output, [N, D].
     Hidden,
     Head(HeadPart),
@@ -158,7 +162,7 @@ impl Site {
                 }
                 LayerPart::Out => false,
             },
-            Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected => true,
+            Place::EmbedTokens | Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected | Place::Normed => true,
             Place::ConvIn | Place::ConvRaw | Place::ConvSum => true,
             Place::Stream | Place::Head(_) => true,
             Place::Embed | Place::Hidden => false,
@@ -214,6 +218,7 @@ impl fmt::Display for Site {
         }
         match self.place {
             Place::EmbedSum => f.write_str("embed.sum"),
+            Place::EmbedTokens => f.write_str("embed.tokens"),
             Place::EmbedNormed => f.write_str("embed.normed"),
             Place::EmbedProjected => f.write_str("embed.projected"),
             Place::Embed => f.write_str("embed.out"),
@@ -227,6 +232,7 @@ impl fmt::Display for Site {
                 LayerPart::Out => write!(f, "layers.{layer}.out"),
             },
             Place::Stream => f.write_str("stream"),
+            Place::Normed => f.write_str("normed"),
             Place::Hidden => f.write_str("hidden"),
             Place::Head(part) => f.write_str(match part {
                 HeadPart::In => "head.in",

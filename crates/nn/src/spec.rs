@@ -54,6 +54,9 @@ pub struct Stack {
     /// A convolution over the embeddings that joins the stream after the first layer (DeBERTa-v2's largest models).
     pub conv: Option<Conv>,
     pub final_norm: Option<Norm>,
+    /// The width that a linear layer without bias leads to, after the final norm where there is one (OPT-350m, whose
+    /// token table is narrower than its stream).
+    pub narrowed: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -96,9 +99,18 @@ pub struct TokenDropout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Projection {
     pub bias: bool,
-    /// It comes before the embedding's norm, which then has the stack's width (DeBERTa); elsewhere after (ALBERT,
-    /// ELECTRA).
-    pub before_norm: bool,
+    pub place: ProjectionPlace,
+}
+
+/// Where in the embedding the projection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProjectionPlace {
+    /// It leads from the token table alone; positions, types and norm have the stack's width (OPT-350m).
+    Tokens,
+    /// It leads from the sum of tokens, positions and types; the norm has the stack's width (DeBERTa).
+    BeforeNorm,
+    /// It comes last (ALBERT, ELECTRA).
+    AfterNorm,
 }
 
 /// Where a stack's token table lives.

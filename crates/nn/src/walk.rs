@@ -7,6 +7,7 @@ use crate::embed::EmbedLayer;
 use crate::error::Error;
 use crate::grads::Gradients;
 use crate::layer::{At, LayerParts};
+use crate::linear::Linear;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, Tape, offer};
 use crate::position::PositionSet;
@@ -31,6 +32,7 @@ pub struct StackParts {
     /// Joins the stream after the first layer.
     pub conv: Option<ConvLayer>,
     pub final_norm: Option<NormLayer>,
+    pub narrowing: Option<Linear>,
 }
 
 impl StackParts {
@@ -54,6 +56,11 @@ impl StackParts {
         if let Some(norm) = &self.final_norm {
             x = norm.forward(&x);
         }
+        if let Some(narrowing) = &self.narrowing {
+            offer(observer, self.at(Place::Normed), &mut x, &shape);
+            x = narrowing.forward(&x);
+        }
+        let shape = [packed.rows(), x.len() / packed.rows()];
         offer(observer, self.at(Place::Hidden), &mut x, &shape);
         for sequence in &mut batch.sequences {
             let tokens = sequence.token_ids.len();
@@ -123,14 +130,17 @@ impl StackParts {
             d_biases: tables.biases.iter().map(|table| vec![0.0; table.values.len()]).collect(),
             d_relative: vec![0.0; tables.relative.len()],
         };
-        let mut dx = match &self.final_norm {
-            None => dhidden.to_vec(),
-            Some(norm) => {
-                let mut dx = vec![0.0; dhidden.len()];
-                norm.backward(tape.get(self.at(Place::Stream)), dhidden, &mut dx, grads);
-                dx
-            }
-        };
+        let mut dx = dhidden.to_vec();
+        if let Some(narrowing) = &self.narrowing {
+            let normed = tape.get(self.at(Place::Normed));
+            dx = vec![0.0; normed.len()];
+            narrowing.backward(normed, dhidden, &mut dx, grads);
+        }
+        if let Some(norm) = &self.final_norm {
+            let mut dstream = vec![0.0; dx.len()];
+            norm.backward(tape.get(self.at(Place::Stream)), &dx, &mut dstream, grads);
+            dx = dstream;
+        }
         let mut dembedded = None;
         for (depth, layer) in self.layers.iter().enumerate().rev() {
             if let (0, Some(conv)) = (depth, &self.conv) {

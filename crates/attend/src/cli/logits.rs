@@ -147,7 +147,7 @@ fn head(args: &LogitsArgs, session: &Session, ids: &[u32], hidden: &[f32]) -> Re
     // A decoder's last row is the next token; an encoder's row belongs to its own token, so all are of interest.
     let last_only = !args.all && matches!(spec.head, Head::Lm(_)) && !matches!(spec.body, Body::Encoder(_));
     let first = if last_only { ids.len() - 1 } else { 0 };
-    let rows = hidden.get(first * spec.output_stack().width..).unwrap_or_default();
+    let rows = hidden.get(first * spec.output_stack().output_width()..).unwrap_or_default();
     let values = model.logits(rows, &mut Nobody)?;
     let tokens = ids.iter().copied().enumerate().skip(first).map(Some).collect();
     Ok(Rows { width, values, tokens, vocabulary: matches!(spec.head, Head::Lm(_)) })

@@ -220,7 +220,7 @@ fn check_left(
     if case.expected.has("left.last_logits") && kind == Kind::Causal {
         let side = Side::read(case, "left")?;
         let hidden = model.forward(stack_kind(model)?, &mut side.batch(), options, &mut Nobody)?;
-        let width = model.spec().output_stack().width;
+        let width = model.spec().output_stack().output_width();
         let mut end = 0;
         let last = side.lengths().into_iter().flat_map(|length| {
             end += length;

@@ -19,8 +19,8 @@ fn wanted(site: Site) -> bool {
             part,
             LayerPart::Out | LayerPart::Attention(BranchPart::Probs) | LayerPart::Cross(BranchPart::Probs)
         ),
-        Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected => false,
-        Place::ConvIn | Place::ConvRaw | Place::ConvSum | Place::Stream | Place::Head(_) => false,
+        Place::EmbedTokens | Place::EmbedSum | Place::EmbedNormed | Place::EmbedProjected => false,
+        Place::ConvIn | Place::ConvRaw | Place::ConvSum | Place::Stream | Place::Normed | Place::Head(_) => false,
     }
 }
 

@@ -12,8 +12,11 @@ pub static COHERE: Architecture =
     Architecture { name: "cohere", model_types: &["cohere"], gguf: &["command-r"], class: "Cohere", spec, names };
 
 pub(super) fn names(_: &ModelSpec) -> Tables {
-    Tables { hf: &[llama::HF], gguf: &[llama::GGUF] }
+    Tables { hf: &[llama::HF, include_str!("../names/cohere.hf.txt")], gguf: &[llama::GGUF, HEADS] }
 }
+
+/// GGUF's names for a norm of every head.
+pub(super) const HEADS: &str = include_str!("../names/head-norms.gguf.txt");
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let s = Sizes::read(c, SizeDefaults { context: Some(8192), ..SizeDefaults::default() })?;

@@ -58,7 +58,7 @@ fn spec(c: &Reader, relative: Option<Disentangled>, key_bias: bool) -> Result<Mo
     let positions = if c.flag("position_biased_input", true)? { absolute(c, &s)? } else { AbsolutePositions::None };
     let types = c.whole_opt("type_vocab_size")?.filter(|types| *types > 0);
     let width = c.count_or(&["embedding_size"], s.width)?;
-    let projection = (width != s.width).then_some(Projection { bias: false, before_norm: true });
+    let projection = (width != s.width).then_some(Projection { bias: false, place: ProjectionPlace::BeforeNorm });
     let embed = Embed { width, projection, positions, token_types: types, norm: Some(norm), ..embed(&s) };
     let mut stack = post_norm(&s, embed, norm, relative.map_or(Position::None, Position::Disentangled), ffn);
     let terms = 1 + terms(c)?.len();

@@ -31,7 +31,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let activation = c.activation("hidden_act", Activation::Gelu)?;
     let ffn = Ffn::Mlp { hidden: s.hidden, activation, bias: true };
     let width = c.count_or(&["embedding_size"], 128)?;
-    let projection = (width != s.width).then_some(Projection { bias: true, before_norm: false });
+    let projection = (width != s.width).then_some(Projection { bias: true, place: ProjectionPlace::AfterNorm });
     let types = Some(c.count_or(&["type_vocab_size"], 2)?);
     let positions = absolute(c, &s)?;
     let embed = Embed { width, projection, positions, token_types: types, norm: Some(norm), ..embed(&s) };

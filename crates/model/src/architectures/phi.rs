@@ -12,7 +12,10 @@ pub static PHI: Architecture =
     Architecture { name: "phi", model_types: &["phi"], gguf: &["phi2"], class: "Phi", spec, names };
 
 fn names(_: &ModelSpec) -> Tables {
-    Tables { hf: &[llama::HF, include_str!("../names/phi.hf.txt")], gguf: &[llama::GGUF] }
+    Tables {
+        hf: &[llama::HF, include_str!("../names/phi.hf.txt")],
+        gguf: &[llama::GGUF, include_str!("../names/phi.gguf.txt")],
+    }
 }
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {

@@ -1,7 +1,7 @@
 //! StableLM 2 and 3B (Bellagamba et al. 2024): Llama with layer norms and rotary on a quarter of the head; the 12B
 //! computes both branches in parallel and normalises query and key heads.
 
-use super::{Architecture, llama};
+use super::{Architecture, cohere, llama};
 use crate::common::*;
 use crate::error::Error;
 use crate::names::Tables;
@@ -12,7 +12,7 @@ pub static STABLELM: Architecture =
     Architecture { name: "stablelm", model_types: &["stablelm"], gguf: &["stablelm"], class: "StableLm", spec, names };
 
 fn names(_: &ModelSpec) -> Tables {
-    Tables { hf: &[llama::HF], gguf: &[llama::GGUF] }
+    Tables { hf: &[llama::HF, include_str!("../names/stablelm.hf.txt")], gguf: &[llama::GGUF, cohere::HEADS] }
 }
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {

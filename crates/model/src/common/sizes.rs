@@ -120,7 +120,16 @@ pub fn pre_norm(index: usize, norm: Norm, attention: Attention, ffn: Ffn) -> Lay
 
 /// An embedding, layers, and a norm after them where there is one.
 pub fn stack(s: &Sizes, embed: Embed, layers: Vec<Layer>, final_norm: Option<Norm>) -> Stack {
-    Stack { width: s.width, embed, layers, relative_bias: None, relative_rows: None, conv: None, final_norm }
+    Stack {
+        width: s.width,
+        embed,
+        layers,
+        relative_bias: None,
+        relative_rows: None,
+        conv: None,
+        final_norm,
+        narrowed: None,
+    }
 }
 
 /// A decoder: the embedding, `layer` for each index, a final norm, and the head that the configuration's class names.

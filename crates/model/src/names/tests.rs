@@ -23,7 +23,7 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
             position_query: own,
         }),
         mask: Mask::Causal,
-        qk_norm: Some(QkNorm { norm, scope: QkNormScope::Head }),
+        qk_norm: Some(QkNorm { norm, scope: if gated { QkNormScope::EachHead } else { QkNormScope::Head } }),
         scale: 1.0,
         clip_qkv: None,
         soft_cap: None,
@@ -40,7 +40,7 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
     let embed = Embed {
         vocab: 5,
         width: 6,
-        projection: Some(Projection { bias: true, before_norm: false }),
+        projection: Some(Projection { bias: true, place: ProjectionPlace::AfterNorm }),
         table,
         scale: 1.0,
         positions,
@@ -53,7 +53,8 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
     let relative_bias = Some(RelativeBias { buckets: 4, max_distance: 8, bidirectional: true, heads: 2 });
     let relative_rows = Some(RelativeRows { rows: 4, norm: Some(norm) });
     let conv = Some(Conv { kernel: 3, groups: 2, activation: Activation::Tanh, norm });
-    Stack { width: 8, embed, layers: vec![layer], relative_bias, relative_rows, conv, final_norm: Some(norm) }
+    let (final_norm, narrowed) = (Some(norm), Some(7));
+    Stack { width: 8, embed, layers: vec![layer], relative_bias, relative_rows, conv, final_norm, narrowed }
 }
 
 fn specs() -> Vec<ModelSpec> {

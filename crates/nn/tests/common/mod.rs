@@ -157,6 +157,7 @@ pub fn stack(layer: Layer) -> Stack {
         relative_bias: None,
         relative_rows: None,
         conv: None,
+        narrowed: None,
         final_norm: Some(RMS),
     }
 }
@@ -245,16 +246,21 @@ fn embeddings(base: ModelSpec) -> Vec<(&'static str, ModelSpec)> {
     let mut projected = learned.clone();
     let embed = &mut stack_mut(&mut projected).embed;
     embed.width = 8;
-    embed.projection = Some(Projection { bias: false, before_norm: true });
+    embed.projection = Some(Projection { bias: false, place: ProjectionPlace::BeforeNorm });
     let Head::Lm(head) = &mut projected.head else { panic!("an LM") };
     head.tied = false;
+    let mut narrowed = learned.clone();
+    let stack = stack_mut(&mut narrowed);
+    stack.embed.width = 8;
+    stack.embed.projection = Some(Projection { bias: false, place: ProjectionPlace::Tokens });
+    stack.narrowed = Some(8);
     let mut sinusoidal = base.clone();
     let embed = &mut stack_mut(&mut sinusoidal).embed;
     embed.positions = AbsolutePositions::Sinusoidal { layout: SinusoidLayout::Halves, offset: 0 };
     embed.scale = 3.0;
     let mut factorised = base.clone();
     stack_mut(&mut factorised).embed.width = 8;
-    stack_mut(&mut factorised).embed.projection = Some(Projection { bias: true, before_norm: false });
+    stack_mut(&mut factorised).embed.projection = Some(Projection { bias: true, place: ProjectionPlace::AfterNorm });
     let Head::Lm(head) = &mut factorised.head else { panic!("an LM") };
     head.transform = Some(Transform { bias: true, activation: Activation::Gelu, norm: Some(LAYER) });
     head.bias = true;
@@ -266,6 +272,7 @@ fn embeddings(base: ModelSpec) -> Vec<(&'static str, ModelSpec)> {
     vec![
         ("learned positions", learned),
         ("projected before the norm", projected),
+        ("tokens projected, output narrowed", narrowed),
         ("sinusoidal", sinusoidal),
         ("factorised embedding, head transform", factorised),
         ("scaled and capped", capped),

@@ -188,6 +188,10 @@ fn stack(out: &mut impl Write, args: &ShowArgs, shown: &Shown, (prefix, stack): 
         writeln!(out, "\n{prefix}final_norm: {}", words::norm(norm))?;
         tensor_table(out, &own("final_norm."), prefix)?;
     }
+    if let Some(width) = stack.narrowed {
+        writeln!(out, "\n{prefix}narrowing: from {} to {width}", stack.width)?;
+        tensor_table(out, &own("narrowing."), prefix)?;
+    }
     Ok(())
 }
 

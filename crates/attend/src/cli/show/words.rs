@@ -266,10 +266,15 @@ pub fn embed(stack: &Stack) -> String {
     if embed.scale != 1.0 {
         parts.push(format!("times {}", embed.scale));
     }
+    let projection = embed.projection.map(|_| format!("projected from {} to {}", embed.width, stack.width));
+    let place = embed.projection.map(|projection| projection.place);
+    let first = place == Some(ProjectionPlace::Tokens);
+    parts.extend(projection.clone().filter(|_| first));
+    let added = if first { stack.width } else { embed.width };
     match embed.positions {
         AbsolutePositions::None => {}
         AbsolutePositions::Learned { rows, offset } => {
-            parts.push(format!("plus learned positions [{rows}, {}], row p + {offset}", embed.width));
+            parts.push(format!("plus learned positions [{rows}, {}], row p + {offset}", added));
         }
         AbsolutePositions::Sinusoidal { layout, offset } => {
             let layout = match layout {
@@ -280,17 +285,19 @@ pub fn embed(stack: &Stack) -> String {
             parts.push(format!("plus sinusoidal positions p + {offset} ({layout})"));
         }
     }
-    parts.extend(embed.token_types.map(|types| format!("plus token types [{types}, {}]", embed.width)));
+    parts.extend(embed.token_types.map(|types| format!("plus token types [{types}, {added}]")));
     parts.extend(embed.uncounted.map(|id| format!("token {id} not counted")));
     let norm = embed.norm.as_ref().map(|kind| format!("then {}", norm(kind)));
-    let projection = embed.projection.map(|_| format!("projected from {} to {}", embed.width, stack.width));
-    let before = embed.projection.is_some_and(|projection| projection.before_norm);
-    parts.extend(if before { [projection, norm] } else { [norm, projection] }.into_iter().flatten());
+    match place {
+        Some(ProjectionPlace::BeforeNorm) => parts.extend([projection, norm].into_iter().flatten()),
+        Some(ProjectionPlace::AfterNorm) => parts.extend([norm, projection].into_iter().flatten()),
+        Some(ProjectionPlace::Tokens) | None => parts.extend(norm),
+    }
     parts.join(", ")
 }
 
 pub fn head(spec: &ModelSpec) -> String {
-    let width = spec.output_stack().width;
+    let width = spec.output_stack().output_width();
     let with = |bias: bool| if bias { ", with bias" } else { "" };
     let transform = spec.head.transform().map_or(String::new(), |transform| {
         let norm = transform.norm.map_or(String::new(), |kind| format!("{}, ", norm(&kind)));

@@ -152,6 +152,7 @@ impl Run<'_> {
                 relative_rows: None,
                 conv: None,
                 final_norm: Some(norm),
+                narrowed: None,
             })
         };
         let encoder = (0..self.count("/layers/0")?).map(|i| layer(i, Mask::Full, None)).collect();

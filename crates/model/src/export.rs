@@ -72,15 +72,16 @@ fn assemble(
         if values.len() != expected {
             return Err(Error::Length { name: mapped.ours.clone(), expected, found: values.len() });
         }
-        let place = *places.entry(&mapped.theirs).or_insert_with(|| {
-            let shape = mapped.layout.their_shape.clone();
+        let (theirs, layout) = mapped.place();
+        let place = *places.entry(theirs).or_insert_with(|| {
+            let shape = layout.their_shape.clone();
             let values = vec![0.0; shape.iter().product()];
-            files.push(FileTensor { name: mapped.theirs.clone(), shape, values });
+            files.push(FileTensor { name: theirs.clone(), shape, values });
             files.len() - 1
         });
         if let Some(file) = files.get_mut(place) {
             let rows = mapped.shape.first().copied().unwrap_or(1);
-            mapped.layout.write_back(&values, rows, &mut file.values, quantity == Quantity::Weights);
+            layout.write_back(&values, rows, &mut file.values, quantity == Quantity::Weights);
         }
     }
     Ok(files)

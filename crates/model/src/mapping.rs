@@ -25,12 +25,22 @@ pub struct Mapped {
     pub dtype: DType,
     pub(crate) layout: Layout,
     pub(crate) storage: Storage,
+    /// Name and layout where plain numbers would stand in its place, which differ for 4-bit floats.
+    pub(crate) plain: Option<Box<(String, Layout)>>,
 }
 
 impl Mapped {
     /// Whether ours is the file's tensor as it stands: not a part, not reordered, nothing added.
     pub fn is_verbatim(&self) -> bool {
         self.layout.is_whole() && self.layout.added == 0 && self.storage == Storage::Plain
+    }
+
+    /// The file's name for the tensor and ours in it, as far as a tensor of plain numbers has them.
+    pub(crate) fn place(&self) -> (&String, &Layout) {
+        match &self.plain {
+            Some(plain) => (&plain.0, &plain.1),
+            None => (&self.theirs, &self.layout),
+        }
     }
 
     /// How many values it has.
@@ -106,7 +116,7 @@ pub(crate) fn map(spec: &ModelSpec, table: &names::Table, checkpoint: &Checkpoin
             continue;
         }
         let found = present.swap_remove(best);
-        let layout = found.storage.laid_out(&layout).into_owned();
+        let (plain, layout) = (layout.clone(), found.storage.laid_out(&layout).into_owned());
         let equal = present.into_iter().filter(|other| other.shape == found.shape);
         others.extend(equal.map(|other| TiedCopy { theirs: other.name, used: found.name.clone() }));
         if found.shape != layout.their_shape {
@@ -123,7 +133,7 @@ pub(crate) fn map(spec: &ModelSpec, table: &names::Table, checkpoint: &Checkpoin
         }
         used.insert(found.name.clone());
         used.extend(found.companions.iter().cloned());
-        mapping.tensors.push(found.mapped(required.name, required.shape, layout));
+        mapping.tensors.push(found.mapped(required.name, required.shape, layout, plain));
     }
     others.extend(tied_copies(spec, table, checkpoint, &mapping));
     others.retain(|copy| !used.contains(&copy.theirs));
@@ -164,6 +174,7 @@ pub(crate) fn plan(spec: &ModelSpec, table: &names::Table) -> Result<Vec<Mapped>
             dtype: DType::F32,
             layout,
             storage: Storage::Plain,
+            plain: None,
         })
     });
     planned.collect()
@@ -185,9 +196,15 @@ struct Found {
 }
 
 impl Found {
-    fn mapped(self, ours: String, shape: Vec<usize>, layout: Layout) -> Mapped {
+    fn mapped(self, ours: String, shape: Vec<usize>, layout: Layout, plain: Layout) -> Mapped {
         let Found { name: theirs, companions, file, dtype, storage, .. } = self;
-        Mapped { ours, shape, theirs, companions, file, dtype, layout, storage }
+        let plain = match storage {
+            Storage::Plain | Storage::ScaledBlocks => None,
+            Storage::SplitMxfp4 => {
+                Some(Box::new((theirs.strip_suffix("_blocks").unwrap_or(&theirs).to_string(), plain)))
+            }
+        };
+        Mapped { ours, shape, theirs, companions, file, dtype, layout, storage, plain }
     }
 }
 

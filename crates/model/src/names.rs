@@ -139,9 +139,9 @@ impl Table {
 
     /// Writes the root into every name that has a place for it.
     fn plant(&mut self) {
-        let lines = self.lines.values_mut().flat_map(|line| &mut line.theirs);
+        let lines = self.lines.values_mut().chain(self.others.values_mut()).flat_map(|line| &mut line.theirs);
         let prefixes = self.prefixes.iter_mut().flat_map(|(from, to)| [from, to]);
-        for name in lines.chain(prefixes).chain(&mut self.dropped).chain(&mut self.unused) {
+        for name in lines.chain(prefixes).chain(&mut self.dropped).chain(&mut self.unused).chain(&mut self.beyond) {
             *name = name.replace("{root}", &self.root);
         }
     }

@@ -14,7 +14,7 @@ use crate::names::Table;
 use attend_format::gguf::{CONFIG, GENERATION_CONFIG, Value};
 use attend_format::{Kind, TensorSpec};
 use attend_kernels::DType;
-use attend_nn::spec::{Body, Head, ModelSpec};
+use attend_nn::spec::{Body, Ffn, Head, ModelSpec};
 use serde_json::{Map, Value as Json};
 use std::collections::HashMap;
 use std::path::Path;
@@ -234,6 +234,11 @@ fn trimmed(source: &Described, kind: Kind, notices: &mut Vec<String>) -> Result<
         spec.head = Head::None;
         notices.push("the head is left out: the format keeps only the encoder of this architecture".into());
     }
+    if kind == Kind::Gguf && unbalanced(&mut spec) {
+        notices.push(
+            "the load-balancing loss is left out: the format has no key for it, and only training reads it".into(),
+        );
+    }
     // Without a classifier behind it, a pooler is of no use to those who read the other kind of file.
     if spec.pooler.is_some() && (spec.head == Head::None && kind == Kind::Gguf) {
         spec.pooler = None;
@@ -241,6 +246,18 @@ fn trimmed(source: &Described, kind: Kind, notices: &mut Vec<String>) -> Result<
     }
     let table = source.known.table(&spec, kind).map_err(|error| error.to_string())?;
     Ok((spec, table))
+}
+
+/// Takes the load-balancing loss out of a description; whether there was one.
+fn unbalanced(spec: &mut ModelSpec) -> bool {
+    let (Body::Encoder(stack) | Body::Decoder(stack) | Body::EncoderDecoder { decoder: stack, .. }) = &mut spec.body;
+    let mut found = false;
+    for layer in &mut stack.layers {
+        if let Ffn::Moe(moe) = &mut layer.ffn {
+            found |= moe.router.balance.take().is_some();
+        }
+    }
+    found
 }
 
 /// The name by which GGUF knows the architecture: its own, or that of another with the same tensors.
@@ -298,6 +315,8 @@ pub fn to_hugging_face<'a>(source: &'a Described, draft: &Path) -> Result<Conver
 /// The architecture itself, and those that go by its name in GGUF.
 fn candidates(known: &'static Architecture, spec: &ModelSpec) -> Vec<&'static Architecture> {
     let table = |known: &Architecture| (known.names)(spec).gguf.concat();
+    let same = |other: &&&Architecture| other.name != known.name && other.gguf == known.gguf && !known.gguf.is_empty();
+    let named = architectures().iter().filter(same);
     let nameless = architectures().iter().filter(|other| other.gguf.is_empty() && table(other) == table(known));
-    std::iter::once(known).chain(nameless.copied()).collect()
+    std::iter::once(known).chain(named.copied()).chain(nameless.copied()).collect()
 }

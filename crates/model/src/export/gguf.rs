@@ -29,6 +29,7 @@ pub(super) fn metadata(spec: &ModelSpec, architecture: &str, extras: Extras) -> 
     };
     keys.sizes(spec, stack);
     keys.attention(stack);
+    keys.experts(stack);
     keys.positions(stack);
     keys.windows(stack, extras.pattern);
     if let Some(decoder) = decoder.filter(|decoder| decoder.layers.len() != stack.layers.len()) {
@@ -83,7 +84,14 @@ impl Keys<'_> {
         self.count("context_length", spec.context.unwrap_or(ENDLESS));
         self.count("embedding_length", stack.width);
         self.count("block_count", stack.layers.len());
-        self.by_layer("feed_forward_length", stack, |layer| hidden(&layer.ffn));
+        // Of a model with experts it is that of the layers that have none, where there are such.
+        let sparse = |layer: &&Layer| matches!(layer.ffn, Ffn::Moe(_));
+        match stack.layers.iter().find(|layer| !sparse(layer)) {
+            Some(dense) if stack.layers.iter().any(|layer| sparse(&layer)) => {
+                self.count("feed_forward_length", hidden(&dense.ffn));
+            }
+            _ => self.by_layer("feed_forward_length", stack, |layer| hidden(&layer.ffn)),
+        }
         self.count("vocab_size", stack.embed.vocab);
         if let Some(layer) = stack.layers.first() {
             match layer.norm {
@@ -105,6 +113,14 @@ impl Keys<'_> {
         let Some(Layer { attention, .. }) = stack.layers.first() else { return };
         self.count("attention.key_length", attention.key_dim);
         self.count("attention.value_length", attention.value_dim);
+        if let Some(latent) = attention.latent {
+            self.count("attention.kv_lora_rank", latent.rank);
+            self.count("attention.key_length_mla", latent.key_dim + latent.rope_dim);
+            self.count("attention.value_length_mla", latent.value_dim);
+            if let Some(rank) = latent.query_rank {
+                self.count("attention.q_lora_rank", rank);
+            }
+        }
         if let Some(cap) = attention.soft_cap {
             self.float("attn_logit_softcapping", cap);
         }
@@ -114,6 +130,54 @@ impl Keys<'_> {
         if let Some(bias) = stack.relative_bias {
             self.count("attention.relative_buckets_count", bias.buckets);
         }
+    }
+
+    fn experts(&mut self, stack: &Stack) {
+        let mixture = |layer: &Layer| match &layer.ffn {
+            Ffn::Moe(moe) => Some(moe.clone()),
+            Ffn::Mlp { .. } | Ffn::Gated { .. } => None,
+        };
+        let Some((first, moe)) = stack.layers.iter().map(mixture).enumerate().find_map(|(i, moe)| Some((i, moe?)))
+        else {
+            return;
+        };
+        self.count("expert_count", moe.experts);
+        self.count("expert_used_count", moe.chosen);
+        self.count("expert_feed_forward_length", moe.hidden);
+        if first > 0 {
+            self.count("leading_dense_block_count", first);
+        }
+        match moe.shared {
+            Some(SharedExpert { hidden, gate: true }) => self.count("expert_shared_feed_forward_length", hidden),
+            Some(SharedExpert { hidden, gate: false }) => self.count("expert_shared_count", hidden / moe.hidden.max(1)),
+            None => {}
+        }
+        // 1 is the softmax, 2 the sigmoid; only the readers of the latter's architectures ask.
+        match moe.router.scores {
+            RouterScores::Softmax { renormalize } => self.set("expert_weights_norm", Value::Bool(renormalize)),
+            RouterScores::Sigmoid { renormalize, .. } => {
+                self.set("expert_weights_norm", Value::Bool(renormalize));
+                self.count("expert_gating_func", 2);
+            }
+            RouterScores::ChosenSoftmax => {}
+        }
+        if moe.router.scale != 1.0 {
+            self.float("expert_weights_scale", moe.router.scale);
+        }
+        if let Some(groups) = moe.router.groups {
+            self.count("expert_group_count", groups.count);
+            self.count("expert_group_used_count", groups.chosen);
+        }
+    }
+
+    /// A tenth of the factor by which YaRN's temperature enters the scale of latent attention; `None` where it does not.
+    fn latent_temperature(&self, attention: &Attention, factor: f64) -> Option<f32> {
+        let latent = attention.latent?;
+        let usual = ((latent.key_dim + latent.rope_dim) as f64).powf(-0.5);
+        let temperature = (f64::from(attention.scale) / usual).sqrt();
+        let multiplier = (temperature - 1.0) / factor.ln();
+        // The scale's own 32 bits give no more decimals.
+        (factor > 1.0 && multiplier > 1e-6).then(|| ((multiplier * 1e6).round() / 1e6) as f32)
     }
 
     fn positions(&mut self, stack: &Stack) {
@@ -137,7 +201,10 @@ impl Keys<'_> {
                 self.count("rope.scaling.original_context_length", *original);
                 // Readers multiply what is written by the usual temperature (Peng et al. 2023, section 3.4).
                 let usual = if *factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 };
-                if (attention_factor / usual - 1.0).abs() > 1e-9 {
+                let layer = stack.layers.first();
+                if let Some(multiplier) = layer.and_then(|layer| self.latent_temperature(&layer.attention, *factor)) {
+                    self.float("rope.scaling.yarn_log_multiplier", multiplier);
+                } else if (attention_factor / usual - 1.0).abs() > 1e-9 {
                     self.float("rope.scaling.attn_factor", (attention_factor / usual) as f32);
                 }
                 if (*beta_fast, *beta_slow) != (32.0, 1.0) {

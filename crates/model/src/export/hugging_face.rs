@@ -28,8 +28,10 @@ pub(super) fn config(source: &Described, spec: &ModelSpec, known: &Architecture)
     if let Some(layer) = stack.layers.first() {
         fields.layer(layer, stack.width);
     }
+    fields.experts(stack);
     fields.windows(stack);
     fields.rope(stack, spec);
+    fields.latent(stack);
     fields.head(spec, stack);
     fields.tokens(source);
     fields.0
@@ -132,6 +134,64 @@ impl Fields {
         }
         if width > 0 && hidden.is_multiple_of(width) {
             self.set(&["expansion_ratio"], json!(hidden / width));
+        }
+    }
+
+    fn experts(&mut self, stack: &Stack) {
+        let mixture = |layer: &Layer| match &layer.ffn {
+            Ffn::Moe(moe) => Some(moe.clone()),
+            Ffn::Mlp { .. } | Ffn::Gated { .. } => None,
+        };
+        let Some(moe) = stack.layers.iter().find_map(mixture) else { return };
+        let dense = stack.layers.iter().enumerate().filter(|(_, layer)| mixture(layer).is_none());
+        let dense: Vec<usize> = dense.map(|(index, _)| index).collect();
+        self.set(&["mlp_only_layers"], json!(dense));
+        self.set(&["first_k_dense_replace"], json!(dense.len()));
+        if dense.is_empty() {
+            self.set(&["intermediate_size"], json!(moe.hidden));
+        }
+        self.set(&["num_local_experts", "num_experts", "n_routed_experts"], json!(moe.experts));
+        self.set(&["num_experts_per_tok"], json!(moe.chosen));
+        self.set(&["moe_intermediate_size"], json!(moe.hidden));
+        let shared = moe.shared.map_or(0, |shared| shared.hidden);
+        self.set(&["n_shared_experts"], json!(shared / moe.hidden.max(1)));
+        if shared > 0 {
+            self.set(&["shared_expert_intermediate_size"], json!(shared));
+        }
+        let (RouterScores::Softmax { renormalize } | RouterScores::Sigmoid { renormalize, .. }) = moe.router.scores
+        else {
+            return;
+        };
+        self.set(&["norm_topk_prob"], json!(renormalize));
+        self.set(&["routed_scaling_factor"], number(moe.router.scale));
+        let groups = moe.router.groups.map_or((1, 1), |groups| (groups.count, groups.chosen));
+        self.set(&["n_group"], json!(groups.0));
+        self.set(&["topk_group"], json!(groups.1));
+        let method = if groups == (1, 1) { "greedy" } else { "group_limited_greedy" };
+        self.set(&["topk_method"], json!(method));
+    }
+
+    /// After the rotation, whose temperature it says in another way.
+    fn latent(&mut self, stack: &Stack) {
+        let Some(Layer { attention, .. }) = stack.layers.first() else { return };
+        let Some(latent) = attention.latent else { return };
+        self.set(&["num_key_value_heads"], json!(attention.heads));
+        self.set(&["head_dim", "qk_rope_head_dim"], json!(latent.rope_dim));
+        self.set(&["kv_lora_rank"], json!(latent.rank));
+        self.set(&["q_lora_rank"], json!(latent.query_rank));
+        self.set(&["qk_nope_head_dim"], json!(latent.key_dim));
+        self.set(&["v_head_dim"], json!(latent.value_dim));
+        self.set(&["partial_rotary_factor", "rotary_pct"], json!(1.0));
+        if let Position::Rope(rope) = &attention.position {
+            self.set(&["rope_interleave"], json!(rope.pairing == Pairing::Interleaved));
+            if let (RopeScaling::Yarn { factor, .. }, Some(Value::Object(scaling))) =
+                (&rope.scaling, self.0.get_mut("rope_scaling"))
+            {
+                let usual = ((latent.key_dim + latent.rope_dim) as f64).powf(-0.5);
+                let all = ((f64::from(attention.scale) / usual).sqrt() - 1.0) / (0.1 * factor.ln());
+                // The scale's own 32 bits give no more decimals.
+                scaling.insert("mscale_all_dim".into(), json!((all * 1e5).round() / 1e5));
+            }
         }
     }
 

@@ -104,7 +104,7 @@ impl Exporter<'_> {
                 return None;
             }
             for row in 0..rows {
-                *places.get_mut(part.layout.their_row(row))? = (index, row);
+                *places.get_mut(part.layout.their_place(row, 0).0)? = (index, row);
             }
         }
         places.iter().all(|place| place.0 != usize::MAX).then_some(places)

@@ -84,7 +84,8 @@ fn check_memory(source: &Described, options: &LoadOptions, available: u64) -> Re
     let Need { context, batch, kv } =
         options.need.unwrap_or(Need { context: Some(1), batch: 1, kv: KvTypes::both(DType::F16) });
     let limit = source.spec.context;
-    let asked = context.unwrap_or_else(|| limit.unwrap_or(batch).min(batch)).max(1);
+    // More than the model was made for is refused by whoever runs it.
+    let asked = context.unwrap_or(batch).min(limit.unwrap_or(usize::MAX)).max(1);
     let usage = Usage { context: asked, source: asked, requests: 1, batch, kv };
     let plan = planner.plan(&usage);
     let hint = "a smaller or more quantised version of the model would fit".to_string();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use crate::config::open_beside;
 use crate::folder::Folder;
@@ -16,7 +16,13 @@ pub enum Kind {
     HuggingFace,
     /// A GGUF file, or several that belong together.
     Gguf,
+    /// A folder with a description of its own (`spec.json` or `spec.toml`) in place of `config.json`, and weights as
+    /// safetensors under the names that follow from it.
+    Described,
 }
+
+/// The files that describe a model in full.
+const SPEC_FILES: [&str; 2] = ["spec.json", "spec.toml"];
 
 /// Where the tokenizer and the templates of the checkpoint at `path` are: the folder of a single weights file, the GGUF
 /// file where a folder is one, the first part of a split file; else `path` itself.
@@ -104,6 +110,11 @@ impl Checkpoint {
     fn open_folder(path: &Path) -> Result<Checkpoint, Error> {
         let folder = Folder::open(path)?;
         let Some(config) = open_beside(&folder, "config.json")? else {
+            for name in SPEC_FILES {
+                if let Some(spec) = open_beside(&folder, name)? {
+                    return Checkpoint::hugging_face(path, &folder, spec, weights(&folder)?).map(Checkpoint::described);
+                }
+            }
             let models = gguf_models(&folder)?;
             return match models.as_slice() {
                 [only] => Checkpoint::open_gguf(only, Source::open(only)?),
@@ -126,6 +137,43 @@ impl Checkpoint {
         let config = with_old_quantization(folder, config)?;
         let (kind, path) = (Kind::HuggingFace, path.to_path_buf());
         Ok(Checkpoint { kind, path, config, generation_config, metadata: None, embedded: false, tensors })
+    }
+
+    fn described(mut self) -> Checkpoint {
+        self.kind = Kind::Described;
+        self
+    }
+
+    /// A model without its weights: what a configuration says ([`Kind::HuggingFace`]), or a description
+    /// ([`Kind::Described`]).
+    pub fn weightless(path: &Path, kind: Kind, config: Config) -> Checkpoint {
+        let (path, tensors) = (path.to_path_buf(), Tensors::default());
+        Checkpoint { kind, path, config, generation_config: None, metadata: None, embedded: false, tensors }
+    }
+
+    /// The configuration or description of a folder that may have no weights, or of such a file by itself.
+    pub fn open_weightless(path: &Path) -> Result<Checkpoint, Error> {
+        let file = if path.is_dir() {
+            let folder = Folder::open(path)?;
+            let mut found = None;
+            for name in ["config.json"].iter().chain(&SPEC_FILES) {
+                found = found.or(folder.find(name)?);
+            }
+            let hint = "the file describes the model";
+            found.ok_or_else(|| Error::MissingFile { folder: path.to_path_buf(), name: "config.json".into(), hint })?
+        } else {
+            path.to_path_buf()
+        };
+        let config = Config::open(&file)?;
+        let described =
+            ["body", "encoder", "decoder"].iter().any(|key| matches!(config.value(key), Some(Value::Object(_))));
+        let kind = if described && !config.has("model_type") { Kind::Described } else { Kind::HuggingFace };
+        Ok(Checkpoint::weightless(path, kind, config))
+    }
+
+    /// Whether there are files of tensors.
+    pub fn has_weights(&self) -> bool {
+        self.files().next().is_some()
     }
 
     pub fn kind(&self) -> Kind {

@@ -13,6 +13,9 @@ use serde_json::{Map, Value};
 use crate::{Error, Source, json};
 use bounds::bounds;
 
+/// The largest TOML file, which people write by hand.
+const MAX_TOML: u64 = 4 << 20;
+
 /// A JSON object of a checkpoint. Every getter names the file and the field when a value is missing, of the wrong
 /// type or out of range; counts are held to the bounds of [`Config::usize`]. `null` counts as absent, as in the
 /// library that writes these files.
@@ -27,7 +30,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a configuration file. The `text_config` (or `llm_config`, `language_config`) of a multimodal model is
+    /// Reads a configuration file: JSON, or TOML where its name ends so. The `text_config` (or `llm_config`, `language_config`) of a multimodal model is
     /// unwrapped: its fields come to the top and win over outer ones; the outer `model_type` stays readable as
     /// `outer_model_type`.
     pub fn open(path: &Path) -> Result<Config, Error> {
@@ -35,8 +38,21 @@ impl Config {
     }
 
     pub(crate) fn from_source(source: &Source) -> Result<Config, Error> {
-        let text = json::text_of(source, json::Limits::CONFIG.bytes)?;
-        Config::parse(source.path(), &text)
+        let toml = source.path().extension().is_some_and(|ending| ending == "toml");
+        let limit = if toml { MAX_TOML } else { json::Limits::CONFIG.bytes };
+        let text = json::text_of(source, limit)?;
+        if toml { Config::parse_toml(source.path(), &text) } else { Config::parse(source.path(), &text) }
+    }
+
+    /// Parses the same fields written as TOML.
+    pub fn parse_toml(file: &Path, text: &str) -> Result<Config, Error> {
+        let map: Map<String, Value> = toml::from_str(text).map_err(|error| {
+            let line =
+                error.span().and_then(|span| text.get(..span.start)).map_or(1, |before| before.lines().count().max(1));
+            let problem = format!("{} in line {line}", crate::error::shown(error.message()));
+            Error::Toml { file: file.to_path_buf(), problem }
+        })?;
+        Config::from_map(file, map).unwrap_text_config()
     }
 
     /// Parses the text of a configuration that errors attribute to `file`.

@@ -33,6 +33,8 @@ pub enum Error {
     NotUtf8 { file: PathBuf, field: String },
     #[error("{}: not valid JSON: {problem}", file.display())]
     Json { file: PathBuf, problem: String },
+    #[error("{}: not valid TOML: {problem}", file.display())]
+    Toml { file: PathBuf, problem: String },
     #[error("{}: {field} is nested deeper than {limit} levels", file.display())]
     TooDeep { file: PathBuf, field: String, limit: usize },
     #[error("{}: field `{field}` is missing", file.display())]
@@ -135,6 +137,7 @@ impl Error {
             Error::UnknownFormat { .. } => "UnknownFormat",
             Error::NotUtf8 { .. } => "NotUtf8",
             Error::Json { .. } => "Json",
+            Error::Toml { .. } => "Toml",
             Error::TooDeep { .. } => "TooDeep",
             Error::MissingField { .. } => "MissingField",
             Error::BadField { .. } => "BadField",

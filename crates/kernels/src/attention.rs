@@ -14,8 +14,8 @@ mod textbook;
 
 use crate::Mask;
 pub use backward::{Gradients, attention_backward};
-pub use flash::flash;
 pub(crate) use flash::flash_on;
+pub use flash::{flash, flash_bytes};
 pub use kv::{KvBlocks, KvLayout, bytes_of};
 pub use textbook::{attention_mix, attention_probs, attention_scores, textbook};
 

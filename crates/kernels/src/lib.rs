@@ -24,7 +24,7 @@ mod vecmath;
 pub use activation::Activation;
 pub use attention::{
     Bias, Call, Gathered, Gradients, Heads, Inputs, KvBlocks, KvLayout, Scores, attention_backward, attention_mix,
-    attention_probs, attention_scores, bytes_of, flash, textbook,
+    attention_probs, attention_scores, bytes_of, flash, flash_bytes, textbook,
 };
 pub use dtype::DType;
 pub use error::KernelError;

@@ -4,9 +4,9 @@ use crate::architectures::Architecture;
 use crate::cost;
 use crate::error::Error;
 use crate::generation::{self, GenerationDefaults};
-use crate::mapping::{self, Mapped, TiedCopy};
+use crate::mapping::{self, Mapped, Mapping, TiedCopy};
 use crate::memory;
-use crate::names::Verb;
+use crate::names::{Table, Verb};
 use crate::reader::{Log, Reader};
 use attend_format::{Checkpoint, Config, Kind, unsupported_quantization};
 use attend_kernels::DType;
@@ -78,7 +78,26 @@ pub fn describe(path: &Path) -> Result<Described, Error> {
 
 /// As [`describe`], with the bytes of memory that the refusal of an impossible claim compares with.
 pub fn describe_within(path: &Path, available: Option<u64>) -> Result<Described, Error> {
-    let checkpoint = Checkpoint::open(path)?;
+    described(Checkpoint::open(path)?, available)
+}
+
+/// Describes a model that may have no weights: a folder or a `config.json` of one, or a description of its own
+/// ([`crate::spec_file`]). Where there are weights, as [`describe`].
+pub fn describe_design(path: &Path) -> Result<Described, Error> {
+    let json_or_toml = path.extension().is_some_and(|ending| ending == "json" || ending == "toml");
+    if !json_or_toml {
+        match Checkpoint::open(path) {
+            Ok(checkpoint) => return described(checkpoint, memory::available()),
+            // A folder with a configuration alone.
+            Err(attend_format::Error::NoWeights { .. }) if path.is_dir() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    described(Checkpoint::open_weightless(path)?, None)
+}
+
+/// Describes an open checkpoint.
+pub(crate) fn described(checkpoint: Checkpoint, available: Option<u64>) -> Result<Described, Error> {
     let known = Architecture::find(&checkpoint)?;
     refuse_quantization(&checkpoint)?;
     let log = Log::default();
@@ -91,7 +110,11 @@ pub fn describe_within(path: &Path, available: Option<u64>) -> Result<Described,
     }
     let spec = spec?;
     let table = known.table(&spec, checkpoint.kind())?;
-    let mapping = match mapping::map(&spec, &table, &checkpoint) {
+    let mapped = match checkpoint.has_weights() {
+        true => mapping::map(&spec, &table, &checkpoint),
+        false => weightless(&spec, &table, &checkpoint),
+    };
+    let mapping = match mapped {
         Ok(mapping) => mapping,
         Err(error) => return Err(impossible(&checkpoint, &spec, available).unwrap_or(error)),
     };
@@ -103,6 +126,18 @@ pub fn describe_within(path: &Path, available: Option<u64>) -> Result<Described,
     notices.dedup();
     let (tensors, copies) = (mapping.tensors, mapping.copies);
     Ok(Described { spec, architecture: known.name, checkpoint, tensors, copies, notices, generation, known, rotates })
+}
+
+/// The tensors that a model without weights would have, in the type that its configuration names.
+fn weightless(spec: &ModelSpec, table: &Table, checkpoint: &Checkpoint) -> Result<Mapping, Error> {
+    let dtype = match checkpoint.config().dtype()? {
+        Some("float32") => DType::F32,
+        Some("float16") => DType::F16,
+        Some(_) | None => DType::BF16,
+    };
+    let mut tensors = mapping::plan(spec, table)?;
+    tensors.iter_mut().for_each(|tensor| tensor.dtype = dtype);
+    Ok(Mapping { tensors, ..Mapping::default() })
 }
 
 /// The text model's part of a multimodal configuration.

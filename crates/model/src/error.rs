@@ -45,6 +45,24 @@ pub enum Error {
     #[error("{}: tensor `{tensor}`: {problem}", file.display())]
     Adapter { file: PathBuf, tensor: String, problem: String },
 
+    /// The memory holds the weights and not what working with them takes.
+    #[error(
+        "{}: {} are needed ({} of weights, {} of keys and values for {context} tokens, {} to compute) and {} of memory are available; {hint}",
+        path.display(),
+        Bytes(u128::from(*weights) + u128::from(*cache) + u128::from(*activations)),
+        Bytes(u128::from(*weights)), Bytes(u128::from(*cache)), Bytes(u128::from(*activations)),
+        Bytes(u128::from(*available))
+    )]
+    DoesNotFit {
+        path: PathBuf,
+        weights: u64,
+        cache: u64,
+        context: usize,
+        activations: u64,
+        available: u64,
+        hint: String,
+    },
+
     /// A tensor stored in a way that this reader does not undo.
     #[error("{}: tensor `{tensor}` is stored as {dtype}: {problem}", file.display())]
     Storage { file: PathBuf, tensor: String, dtype: String, problem: String },

@@ -27,8 +27,9 @@
 //! Directives: `prefix A = B` (a name that starts with A may start with B instead), `suffix A = B` (the same for ends),
 //! `drop NAME` (a buffer that is recomputed), `unused NAME` (weights of a part that is not built; said aloud),
 //! `beyond P` (of names that start with P, those of layers after the last are unused),
-//! `single P` (a model with one stack has the names that begin with P here). `**` at the end of a dropped name stands
-//! for anything. `root P` says what `{root}` stands for in every name of the tables read with it. Every verb can be undone, so that the same table leads back to the file.
+//! `single P` (a model with one stack has the names that begin with P here), `same` (the file's names are ours). `**` at
+//! the end of a dropped name stands for anything. `root P` says what `{root}` stands for in every name of the tables read
+//! with it. Every verb can be undone, so that the same table leads back to the file.
 
 use crate::error::Error;
 use std::collections::HashMap;
@@ -103,6 +104,8 @@ pub struct Table {
     beyond: Vec<String>,
     single: String,
     root: String,
+    /// Tensors that no line speaks of have our names in the file.
+    same: bool,
 }
 
 #[derive(Debug)]
@@ -147,6 +150,10 @@ impl Table {
     }
 
     fn line(&mut self, line: &str) -> Option<()> {
+        if line == "same" {
+            self.same = true;
+            return Some(());
+        }
         let (word, rest) = line.split_once(' ')?;
         let pair = || rest.split_once('=').map(|(a, b)| (a.trim().to_string(), b.trim().to_string()));
         match word {
@@ -172,14 +179,15 @@ impl Table {
 
     /// Whether it has no line: the kind of file does not have the architecture.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.lines.is_empty() && !self.same
     }
 
     /// The names in a file that our tensor `ours` may have, or `None` where the table does not know it.
     pub fn origin(&self, ours: &str) -> Option<Origin> {
         let single = || format!("{}{ours}", self.single);
         let found = self.lookup(&self.lines, ours);
-        found.or_else(|| self.lookup(&self.lines, &single()).filter(|_| !self.single.is_empty()))
+        let found = found.or_else(|| self.lookup(&self.lines, &single()).filter(|_| !self.single.is_empty()));
+        found.or_else(|| self.same.then(|| Origin { theirs: vec![ours.to_string()], verbs: Vec::new() }))
     }
 
     /// The names to look for where the file has none of those that [`Table::origin`] gives.

@@ -8,6 +8,9 @@ use std::cell::{Cell, RefCell};
 /// No count in a configuration may exceed this; products of two of them still fit 64 bits.
 const LIMIT: u64 = (1 << 31) - 1;
 
+/// The most layers of a model that is described without its weights.
+pub(crate) const MOST_LAYERS: usize = 4096;
+
 /// The configuration of one checkpoint, together with the tensors that stand beside it.
 pub struct Reader<'a> {
     pub checkpoint: &'a Checkpoint,
@@ -231,7 +234,8 @@ impl<'a> Reader<'a> {
 
     /// As [`Reader::layers`], for a count that is already read.
     pub fn bounded_layers(&self, claimed: usize) -> usize {
-        if claimed <= self.checkpoint.tensors().len() {
+        let most = if self.checkpoint.has_weights() { self.checkpoint.tensors().len() } else { MOST_LAYERS };
+        if claimed <= most {
             return claimed;
         }
         self.log.claimed_layers.set(Some(claimed));

@@ -197,17 +197,18 @@ fn encoders_and_encoder_decoders() {
 #[test]
 fn costs_are_read_off_the_description() {
     use attend_kernels::DType;
+    use attend_nn::KvTypes;
     let described = described("llama-gqa");
     let held: u64 =
         described.checkpoint.tensors().values().map(|info| info.shape.iter().product::<usize>() as u64).sum();
     assert_eq!(described.parameters(), u128::from(held));
     assert_eq!(described.weight_bytes(), described.checkpoint.total_bytes());
-    assert_eq!(cost::kv_bytes_per_token(&described.spec, DType::F16, DType::F16), 2 * 2 * 2 * 8 * 2);
+    assert_eq!(cost::kv_bytes_per_token(&described.spec, KvTypes::both(DType::F16)), 2 * 2 * 2 * 8 * 2);
     let windowed = support::described("mistral");
-    let per_token = cost::kv_bytes_per_token(&windowed.spec, DType::F32, DType::F32);
-    assert_eq!(cost::kv_bytes(&windowed.spec, 100, DType::F32, DType::F32), 6 * per_token);
+    let per_token = cost::kv_bytes_per_token(&windowed.spec, KvTypes::both(DType::F32));
+    assert_eq!(cost::kv_bytes(&windowed.spec, 100, KvTypes::both(DType::F32)), 6 * per_token);
     let t5 = support::described("t5-v1.0");
-    assert_eq!(cost::cross_bytes_per_token(&t5.spec, DType::F32, DType::F32), 2 * 4 * 8 * 2 * 4);
+    assert_eq!(cost::cross_bytes_per_token(&t5.spec, KvTypes::both(DType::F32)), 2 * 4 * 8 * 2 * 4);
 }
 
 #[test]

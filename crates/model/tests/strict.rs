@@ -121,6 +121,22 @@ fn a_model_beyond_the_memory_is_described_and_not_loaded() {
 }
 
 #[test]
+fn a_context_beyond_the_memory_is_refused_with_figures() {
+    use attend_kernels::DType;
+    use attend_model::Need;
+    let folder = Tiny::golden("t5-v1.0").write();
+    let need = |context| Some(Need { context, batch: 16, kv: attend_nn::KvTypes::both(DType::F16) });
+    let options =
+        |context| LoadOptions { available_memory: Some(64 << 20), need: need(context), ..LoadOptions::default() };
+    assert!(load(folder.path(), &options(None), &mut |_, _| {}).is_ok());
+    let error = load(folder.path(), &options(Some(1 << 20)), &mut |_, _| {}).map(drop).unwrap_err();
+    assert!(matches!(error, Error::DoesNotFit { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("keys and values for 1048576 tokens") && text.contains("64.0 MiB"), "{text}");
+    assert!(text.contains("tokens would fit"), "{text}");
+}
+
+#[test]
 fn activations_are_told_apart_and_unknown_ones_refused() {
     let named = |name: &str| Tiny::golden("bert-base").with("hidden_act", json!(name));
     let activation = |name: &str| match named(name).describe().unwrap().spec.output_stack().layers[0].ffn {

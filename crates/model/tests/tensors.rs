@@ -214,7 +214,7 @@ fn both_computes_and_every_kept_type_load() {
     let folder = golden("llama-gqa");
     for compute in [Compute::Native, Compute::F32] {
         for dtype in [None, Some(DType::F32), Some(DType::BF16), Some(DType::F16)] {
-            let options = LoadOptions { compute, dtype, available_memory: None };
+            let options = LoadOptions { compute, dtype, ..LoadOptions::default() };
             assert!(load(&folder, &options, &mut |_, _| {}).is_ok(), "{compute:?} {dtype:?}");
         }
     }

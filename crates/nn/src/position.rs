@@ -150,10 +150,12 @@ impl BiasSource {
                 // Rounded biases are not functions of the distance alone: the position itself is rounded.
                 let zero = if alibi.rounded { 0 } else { longest.saturating_sub(1) };
                 let span = longest.max(1);
-                let values = slopes.iter().flat_map(|&slope| {
-                    (0..span).map(move |entry| alibi_bias(slope, entry as f32 - zero as f32, alibi.rounded))
-                });
-                BiasTable { values: values.collect(), span, zero, by_key: alibi.rounded, scaled: alibi.scaled }
+                // As large as it will be: a list that grows takes more than its length says.
+                let mut values = Vec::with_capacity(slopes.len() * span);
+                for slope in slopes {
+                    values.extend((0..span).map(|entry| alibi_bias(slope, entry as f32 - zero as f32, alibi.rounded)));
+                }
+                BiasTable { values, span, zero, by_key: alibi.rounded, scaled: alibi.scaled }
             }
             BiasSource::Relative { spec, table } => {
                 let zero = longest.saturating_sub(1);

@@ -27,7 +27,7 @@ pub fn measure() -> Speed {
 }
 
 /// A product of the size of a layer: 128 rows by [1024, 1024].
-fn matmul(dtype: DType) -> Option<MatmulRate> {
+pub fn matmul(dtype: DType) -> Option<MatmulRate> {
     const ROWS: usize = 128;
     const SIDE: usize = 1024;
     let weights: Vec<f32> = (0..SIDE * SIDE).map(|i| (i % 17) as f32 / 17.0 - 0.5).collect();

@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod embed;
 pub mod error;
 pub mod fill;
+pub mod init;
 pub mod input;
 pub mod interrupt;
 pub mod list;
@@ -17,6 +18,7 @@ pub mod logits;
 pub mod measure;
 pub mod options;
 pub mod perplexity;
+pub mod plan;
 pub mod prefix;
 pub mod pull;
 pub mod quantize;
@@ -82,6 +84,10 @@ pub enum Command {
     ZeroShot(Box<zero_shot::ZeroShotArgs>),
     /// What a model is made of, layer by layer
     Show(show::ShowArgs),
+    /// Write random weights for a description
+    Init(init::InitArgs),
+    /// What a model costs: memory, work, speed, and what fits; no weights are read
+    Plan(plan::PlanArgs),
     /// How a text is cut into tokens
     Tokens(tokens::TokensArgs),
     /// What a model gives for a text, before any sampling
@@ -133,6 +139,8 @@ fn dispatch(command: Command) -> Result<bool> {
         Command::Answer(args) => answer::run(&args),
         Command::ZeroShot(args) => zero_shot::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Init(args) => init::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Tokens(args) => tokens::run(&args),
         Command::Logits(args) => logits::run(&args),
         Command::Score(args) => score::run(&args),

@@ -115,6 +115,41 @@ pub fn bytes(count: u64) -> String {
     scaled(count as f64, &["B", "kB", "MB", "GB", "TB"])
 }
 
+/// `1.25 GiB`: binary units, as memory is counted.
+pub fn binary(count: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let (mut value, mut unit) = (count as f64, 0);
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 99.95 { 0 } else { 3 - (value.log10().floor() as usize + 1).min(2) };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// `1 234 567`
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A rate with as many digits as are worth reading.
+pub fn rate(value: f64) -> String {
+    match value {
+        _ if !value.is_finite() => "?".into(),
+        _ if value >= 100.0 => grouped(value.round() as u64),
+        _ if value >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
 /// `134.5 M`, `1.78 G`.
 pub fn quantity(count: u64) -> String {
     scaled(count as f64, &["", "k", "M", "G", "T"])
@@ -151,5 +186,9 @@ mod tests {
         assert_eq!(bytes(999_600), "1.00 MB");
         assert_eq!(quantity(134_515_008), "135 M");
         assert_eq!(quantity(576), "576");
+        assert_eq!(binary(1_342_177_280), "1.25 GiB");
+        assert_eq!(binary(327_680), "320 KiB");
+        assert_eq!(grouped(68_976_648_192), "68 976 648 192");
+        assert_eq!(rate(0.517), "0.52");
     }
 }

@@ -9,7 +9,7 @@ use crate::models::{self, DEFAULT_MODEL, Folder, Found};
 use anyhow::{Context, Result, anyhow};
 use attend_engine::{Engine, EngineOptions, Prompt, Resolved};
 use attend_kernels::{Compute, DType};
-use attend_model::{Adapter, LoadOptions, Loaded};
+use attend_model::{Adapter, Described, LoadOptions, Loaded, Need};
 use attend_nn::{AttentionKind, KvTypes, RunOptions};
 use attend_text::{ChatTemplate, EncodeOptions, Render, Tokenizer};
 use serde_json::{Map, Value, json};
@@ -47,6 +47,18 @@ pub fn locate(model: &ModelArg) -> Result<PathBuf> {
         Found::At(path) => Ok(path),
         Found::ToFetch(wanted) => pull::fetch(&folder, &wanted),
     }
+}
+
+/// The description of the model that was named: one of the well-known ones, a description or configuration in a file or
+/// folder, or a model with its weights, of which none are read.
+pub fn design(model: &ModelArg) -> Result<Described> {
+    if let Some(word) = &model.model
+        && !std::path::Path::new(word).exists()
+        && let Some(known) = attend_model::describe_known(word)?
+    {
+        return Ok(known);
+    }
+    Ok(attend_model::describe_design(&locate(model)?)?)
 }
 
 /// Finds, reads and checks everything.
@@ -90,7 +102,12 @@ pub fn load_options(compute: &ComputeArgs) -> LoadOptions {
         ComputeType::Auto => Compute::Native,
         ComputeType::F32 => Compute::F32,
     };
-    LoadOptions { compute: arithmetic, ..LoadOptions::default() }
+    let need = Need {
+        context: compute.context,
+        batch: EngineOptions::default().chunk,
+        kv: KvTypes::both(cache_type(compute.kv_type)),
+    };
+    LoadOptions { compute: arithmetic, need: Some(need), ..LoadOptions::default() }
 }
 
 /// What the options mean for the engine.

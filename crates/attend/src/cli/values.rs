@@ -1,5 +1,7 @@
 //! Values of options: read exactly or refused with what would be right.
 
+use attend_kernels::DType;
+
 /// A finite number.
 pub fn finite(text: &str) -> Result<f32, String> {
     number(text, |_| true, "a finite number is wanted")
@@ -59,6 +61,48 @@ fn whole(text: &str, low: i64, high: i64) -> Result<i64, String> {
     }
 }
 
+/// A size in memory: `24GB` (10^9), `80GiB` (2^30), a plain number of bytes.
+pub fn size(text: &str) -> Result<u64, String> {
+    let wanted = || "a size is wanted, as in 24GB or 512MiB".to_owned();
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number: f64 = number.parse().map_err(|_| wanted())?;
+    let unit = unit.trim().to_ascii_lowercase();
+    let scale: f64 = match unit.as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "t" | "tb" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(wanted()),
+    };
+    let bytes = number * scale;
+    if bytes >= 1.0 && bytes < 1e19 { Ok(bytes as u64) } else { Err(wanted()) }
+}
+
+/// A type that weights can be kept in, by its name; `q4_k_m` and the like are mixtures around their main type.
+pub fn weight_type(text: &str) -> Result<DType, String> {
+    use DType::*;
+    const TYPES: [DType; 16] =
+        [F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1, Q4_0, Q3_K, Q2_K, IQ4_NL, IQ4_XS, MXFP4];
+    let asked = text.trim().to_ascii_lowercase();
+    let plain = ["_m", "_s", "_l"].iter().find_map(|size| asked.strip_suffix(size)).unwrap_or(&asked);
+    TYPES
+        .into_iter()
+        .find(|dtype| dtype.name() == asked || dtype.name() == plain)
+        .ok_or_else(|| format!("one of {} is wanted", TYPES.map(DType::name).join(", ")))
+}
+
+/// A plain type that files of weights have.
+pub fn plain_type(text: &str) -> Result<DType, String> {
+    weight_type(text).ok().filter(|dtype| !dtype.is_quantized()).ok_or_else(|| "f32, f16 or bf16 is wanted".into())
+}
+
 /// A token named by its id or its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenName {
@@ -108,6 +152,19 @@ mod tests {
         assert_eq!(fraction("0.95"), Ok(0.95));
         assert_eq!(look_back("-1"), Ok(-1));
         assert!(look_back("-2").is_err());
+    }
+
+    #[test]
+    fn sizes_and_types() {
+        assert_eq!(size("24GB"), Ok(24_000_000_000));
+        assert_eq!(size("1.5 GiB"), Ok(1_610_612_736));
+        assert_eq!(size("1000"), Ok(1000));
+        for bad in ["", "GB", "-1GB", "24XB", "0", "1e9", "nan"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+        assert_eq!(weight_type("Q4_K_M"), Ok(DType::Q4_K));
+        assert_eq!(weight_type("bf16"), Ok(DType::BF16));
+        assert!(weight_type("q1").is_err() && weight_type("i8").is_err());
     }
 
     #[test]

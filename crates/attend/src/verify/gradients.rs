@@ -44,7 +44,7 @@ fn compare(case: &ModelCase, loaded: &Loaded, grads: &Gradients, comparison: &mu
     // The reference knows its parameters by their Hugging Face names, whatever file the weights came from.
     let mut ours = |name: &str| grads.values().get(name).cloned();
     let files = match loaded.source.checkpoint.kind() {
-        Kind::HuggingFace => loaded.source.to_checkpoint(Quantity::Gradients, &mut ours)?,
+        Kind::HuggingFace | Kind::Described => loaded.source.to_checkpoint(Quantity::Gradients, &mut ours)?,
         Kind::Gguf => loaded.source.to_kind(Kind::HuggingFace, Quantity::Gradients, &mut ours)?,
     };
     let found: BTreeMap<&str, &[f32]> = files.iter().map(|file| (file.name.as_str(), file.values.as_slice())).collect();

@@ -98,7 +98,7 @@ impl Case {
         let mut ours = |name: &str| merged.weights().values(name);
         let source = &self.loaded.source;
         let files = match source.checkpoint.kind() {
-            Kind::HuggingFace => source.to_checkpoint(Quantity::Weights, &mut ours)?,
+            Kind::HuggingFace | Kind::Described => source.to_checkpoint(Quantity::Weights, &mut ours)?,
             Kind::Gguf => source.to_kind(Kind::HuggingFace, Quantity::Weights, &mut ours)?,
         };
         for name in self.expected.names("merged.") {

@@ -58,7 +58,7 @@ pub fn verify(case: &ModelCase, loaded: &Loaded) -> Result<Outcome> {
 fn compare_final(case: &ModelCase, loaded: &Loaded, trainer: &Trainer, comparison: &mut Comparison) -> Result<()> {
     let mut ours = |name: &str| trainer.values(name).map(<[f32]>::to_vec);
     let files = match loaded.source.checkpoint.kind() {
-        Kind::HuggingFace => loaded.source.to_checkpoint(Quantity::Weights, &mut ours)?,
+        Kind::HuggingFace | Kind::Described => loaded.source.to_checkpoint(Quantity::Weights, &mut ours)?,
         Kind::Gguf => loaded.source.to_kind(Kind::HuggingFace, Quantity::Weights, &mut ours)?,
     };
     let found = files.iter().map(|file| (file.name.as_str(), file.values.as_slice())).collect();

@@ -1,7 +1,7 @@
 //! One cut of keys for one tile of rows: scores, weights, and the mix of values.
 
-use super::Inputs;
 use super::kv::Side;
+use super::{Heads, Inputs};
 use crate::arch::Arch;
 use crate::vecmath::{exp, fma, tanh};
 use std::ops::Range;
@@ -28,6 +28,11 @@ impl Reduced {
         let mut reduced = Reduced::default();
         reduced.clear(rows, stride);
         reduced
+    }
+
+    /// Bytes of the lists for `rows` rows of values of `value_dim`.
+    pub fn bytes_for(rows: usize, value_dim: usize) -> usize {
+        rows.saturating_mul(2 + value_dim.next_multiple_of(PAD)).saturating_mul(size_of::<f32>())
     }
 
     fn clear(&mut self, rows: usize, stride: usize) {
@@ -102,6 +107,13 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
+    /// Bytes of the buffers for tiles of `rows` rows.
+    pub fn bytes_for(shape: &Heads, rows: usize) -> usize {
+        let (key, value) = (shape.key_dim.next_multiple_of(PAD), shape.value_dim.next_multiple_of(PAD));
+        let lists = CUT.saturating_mul(2 * key + value).saturating_add(rows.saturating_mul(CUT));
+        lists.saturating_mul(size_of::<f32>()).saturating_add(Reduced::bytes_for(rows, shape.value_dim))
+    }
+
     pub fn prepare(&mut self, inputs: &Inputs, kv_head: usize, tokens: Range<usize>) {
         self.kv_head = kv_head;
         self.tokens = tokens;

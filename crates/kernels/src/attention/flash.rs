@@ -10,7 +10,7 @@
 //! are fewer tasks than threads want, tasks also divide the cuts, keep each cut's result apart, and the merge follows.
 
 use super::cut::{CUT, Reduced, Scratch, reduce_cut};
-use super::{Call, Inputs};
+use super::{Call, Heads, Inputs};
 use crate::arch::{Arch, for_each_arch};
 use crate::isa::Isa;
 use crate::{machine, pool};
@@ -29,6 +29,26 @@ const LEAST_CUTS: usize = 4;
 /// When a call's slices do not have the sizes that its shape demands.
 pub fn flash(calls: &mut [Call]) {
     flash_on(machine().isa, calls);
+}
+
+/// Bytes that [`flash`] takes beside its inputs and its output, for one call of `rows` rows over `keys` keys: each
+/// thread's buffers, the lists of tiles and tasks, and what divided tiles keep of each cut.
+pub fn flash_bytes(shape: Heads, rows: usize, keys: usize) -> usize {
+    let group = shape.group();
+    let step = (TILE_ROWS / group).max(1);
+    let tile_rows = step.min(rows).saturating_mul(group);
+    let tiles = rows.div_ceil(step).saturating_mul(shape.kv_heads);
+    let threads = pool::threads();
+    let parts = if threads == 1 || tiles == 0 { 1 } else { (4 * threads).div_ceil(tiles) };
+    let cuts = keys.div_ceil(CUT);
+    let divided = cuts.div_ceil(parts).max(LEAST_CUTS) < cuts;
+    let reduced = Reduced::bytes_for(tile_rows, shape.value_dim);
+    let kept = if divided { tiles.saturating_mul(cuts).saturating_mul(reduced) } else { 0 };
+    let tasks = tiles.saturating_mul(if divided { parts } else { 1 });
+    let thread = Scratch::bytes_for(&shape, tile_rows).saturating_add(reduced);
+    let lists = tiles.saturating_mul(size_of::<Tile>());
+    let lists = lists.saturating_add(tasks.saturating_mul(size_of::<Task>() + size_of::<Mutex<Vec<Reduced>>>()));
+    thread.saturating_mul(threads.min(tasks)).saturating_add(lists).saturating_add(kept)
 }
 
 /// One KV head of a few rows.

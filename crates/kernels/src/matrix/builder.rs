@@ -1,8 +1,7 @@
 //! Taking the rows of a file into panels, piece by piece.
 
-use super::panels::Layout;
 use super::tasks::Output;
-use super::{Arithmetic, Matrix};
+use super::{Arithmetic, Matrix, sizes};
 use crate::isa::Machine;
 use crate::lanes::WIDTH;
 use crate::pool::parallel;
@@ -66,10 +65,7 @@ impl MatrixBuilder {
         cols: usize,
         dtype: DType,
     ) -> Result<MatrixBuilder, KernelError> {
-        let (layout, stored) = match arithmetic {
-            Arithmetic::Bf16 => (Layout::Pairs, DType::BF16),
-            Arithmetic::Float | Arithmetic::Int8 => (Layout::Of(dtype), dtype),
-        };
+        let (layout, stored) = sizes::layout(arithmetic, dtype);
         let too_large = KernelError::TooLarge { dtype, rows, cols };
         let row_bytes = match dtype.bytes(cols) {
             Some(bytes) => bytes,
@@ -77,8 +73,7 @@ impl MatrixBuilder {
             None => return Err(KernelError::NotWholeBlocks { dtype, elements: cols }),
         };
         let panel_bytes = layout.panel_bytes(cols).ok_or(too_large.clone())?;
-        let bytes = panel_bytes.checked_mul(rows.div_ceil(WIDTH)).filter(|&bytes| bytes <= isize::MAX as usize - 64);
-        let lines = bytes.ok_or(too_large)?.div_ceil(size_of::<Line>());
+        let lines = sizes::lines(layout, rows, cols).ok_or(too_large)?;
         let mut data = Vec::new();
         let refused =
             |_| KernelError::OutOfMemory { dtype, rows, cols, bytes: lines.saturating_mul(size_of::<Line>()) };

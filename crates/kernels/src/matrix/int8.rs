@@ -37,11 +37,22 @@ pub(crate) struct Activations {
 impl Activations {
     /// Rounds rows of `cols` (a multiple of 32).
     pub(crate) fn new(machine: Machine, x: &[f32], cols: usize) -> Activations {
-        let (runs, rows) = (cols / RUN, x.len() / cols);
-        let tiles = if machine.isa == Isa::Portable { 0 } else { rows / 4 };
+        let (runs, tiles) = (cols / RUN, tiles(machine, x.len() / cols));
         let (fours, ones) = x.split_at(4 * tiles * cols);
         Activations { runs, fours: round(fours, cols), ones: round(ones, cols) }
     }
+
+    /// Bytes that `rows` rows take.
+    pub(crate) fn bytes_for(machine: Machine, rows: usize, cols: usize) -> usize {
+        let (runs, tiles) = (cols / RUN, tiles(machine, rows));
+        let row = tiles.saturating_mul(size_of::<Run<4>>()) + (rows - 4 * tiles).saturating_mul(size_of::<Run<1>>());
+        row.saturating_mul(runs)
+    }
+}
+
+/// How many tiles of four rows a machine makes of `rows`.
+fn tiles(machine: Machine, rows: usize) -> usize {
+    if machine.isa == Isa::Portable { 0 } else { rows / 4 }
 }
 
 /// Rounds whole tiles of `R` rows.

@@ -12,6 +12,7 @@ pub(crate) mod float;
 mod int8;
 mod panels;
 mod scales;
+mod sizes;
 mod tasks;
 
 pub use builder::MatrixBuilder;

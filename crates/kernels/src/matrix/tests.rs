@@ -351,3 +351,21 @@ fn weights_take_the_bytes_of_their_type() {
         }
     }
 }
+
+#[test]
+fn sizes_are_told_without_a_matrix() {
+    for dtype in BLOCKS.into_iter().chain(FLOATS) {
+        for (rows, cols) in [(1, 256), (16, 512), (17, 256), (100, 768)] {
+            for compute in [Compute::Native, Compute::F32] {
+                let mut builder = Matrix::builder(rows, cols, dtype, compute).unwrap();
+                builder.push(&weights(dtype, rows, cols)).unwrap();
+                let matrix = builder.finish().unwrap();
+                assert_eq!(Matrix::packed_bytes(rows, cols, dtype, compute), Some(matrix.bytes()), "{dtype}");
+            }
+        }
+    }
+    assert_eq!(Matrix::packed_bytes(4, 100, DType::Q4_K, Compute::Native), None);
+    assert_eq!(Matrix::packed_bytes(usize::MAX, 8, DType::F32, Compute::Native), None);
+    assert_eq!(Matrix::matmul_bytes(1, 64, DType::F32, Compute::F32), 0);
+    assert_eq!(Matrix::matmul_bytes(10, 64, DType::Q8_0, Compute::F32), 10 * 64 * 4);
+}

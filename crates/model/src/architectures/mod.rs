@@ -139,12 +139,24 @@ static ALL: &[&Architecture] = &[
     &roberta::XLM_ROBERTA,
 ];
 
+/// A model that a file of its own describes, with tensors under our names. It is looked for by the kind of the
+/// checkpoint and has no name that a file could give.
+static DESCRIBED: Architecture = Architecture {
+    name: "description",
+    model_types: &[],
+    gguf: &[],
+    class: "",
+    spec: |reader| crate::spec_file::read(reader.config()),
+    names: |_| Tables { hf: &["same"], gguf: &[] },
+};
+
 impl Architecture {
     /// The name table for a description in one kind of file.
     pub fn table(&self, spec: &ModelSpec, kind: Kind) -> Result<Table, Error> {
         let tables = (self.names)(spec);
         match kind {
             Kind::Gguf => Table::parse(tables.gguf),
+            Kind::Described => Table::parse(tables.hf),
             Kind::HuggingFace => Table::parse(&[tables.hf, decoder_head(spec)].concat()),
         }
     }
@@ -157,6 +169,9 @@ impl Architecture {
             name: short(&name.into()),
             known: architectures().iter().map(|known| known.name).collect::<Vec<_>>().join(", "),
         };
+        if checkpoint.kind() == Kind::Described {
+            return Ok(&DESCRIBED);
+        }
         if !checkpoint.has_config_json() {
             let name = checkpoint.gguf().map(|metadata| metadata.architecture()).transpose()?.unwrap_or_default();
             return architectures().iter().find(|a| a.gguf.contains(&name)).copied().ok_or_else(|| unknown(name));

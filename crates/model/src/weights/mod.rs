@@ -4,13 +4,14 @@ mod finite;
 mod rows;
 mod stored;
 
+use crate::cost::{AsStored, Planner, Usage};
 use crate::describe::{Described, describe_within, too_large};
 use crate::error::Error;
 use crate::mapping::{Mapped, Storage};
 use crate::memory;
 use attend_format::Checkpoint;
 use attend_kernels::{Compute, DType, Matrix, dequantize, quantize};
-use attend_nn::{Model, WeightSource};
+use attend_nn::{KvTypes, Model, WeightSource};
 pub(crate) use finite::first as first_not_finite;
 pub(crate) use rows::Pieces;
 use std::collections::HashMap;
@@ -26,11 +27,23 @@ pub struct LoadOptions {
     pub dtype: Option<DType>,
     /// Bytes of memory that may be used; `None`: what the system says is available.
     pub available_memory: Option<u64>,
+    /// What must fit beside the weights; `None`: nothing is asked.
+    pub need: Option<Need>,
+}
+
+/// What a model will be used for at least.
+#[derive(Debug, Clone, Copy)]
+pub struct Need {
+    /// Tokens of a sequence, where they were asked for; else one step's must fit.
+    pub context: Option<usize>,
+    /// The most tokens that are read in one step.
+    pub batch: usize,
+    pub kv: KvTypes,
 }
 
 impl Default for LoadOptions {
     fn default() -> LoadOptions {
-        LoadOptions { compute: Compute::Native, dtype: None, available_memory: None }
+        LoadOptions { compute: Compute::Native, dtype: None, available_memory: None, need: None }
     }
 }
 
@@ -48,14 +61,11 @@ pub fn load(path: &Path, options: &LoadOptions, progress: &mut dyn FnMut(u64, u6
     let mut source = describe_within(path, available)?;
     let mut notices = Vec::new();
     notices.extend(attend_kernels::replaced().map(|fault| format!("{fault}; {machine} is used instead")));
+    if let Some(available) = available {
+        notices.extend(check_memory(&source, options, available)?);
+    }
     let model = {
         let mut weights = Weights::new(&source, options, progress);
-        let needed = weights.bytes_needed();
-        if needed > available.unwrap_or(u64::MAX) {
-            let (needed, available) = (u128::from(needed), available.unwrap_or(u64::MAX));
-            let hint = "a smaller or more quantised version of the model would fit".to_string();
-            return Err(too_large(&source.checkpoint, needed, available, hint));
-        }
         for copy in &source.copies {
             if !stored::equal(&source.checkpoint, &copy.theirs, &copy.used)? {
                 notices.push(format!("`{}` differs from `{}`, which is used in its place", copy.theirs, copy.used));
@@ -65,6 +75,40 @@ pub fn load(path: &Path, options: &LoadOptions, progress: &mut dyn FnMut(u64, u6
     };
     source.notices.extend(notices);
     Ok(Loaded { model, source })
+}
+
+/// Holds the plan of a model against the memory; says so where less than the whole context would fit.
+fn check_memory(source: &Described, options: &LoadOptions, available: u64) -> Result<Option<String>, Error> {
+    let types = source.kept(options);
+    let planner = Planner::new(&source.spec, &types);
+    let Need { context, batch, kv } =
+        options.need.unwrap_or(Need { context: Some(1), batch: 1, kv: KvTypes::both(DType::F16) });
+    let limit = source.spec.context;
+    // More than the model was made for is refused by whoever runs it.
+    let asked = context.unwrap_or(batch).min(limit.unwrap_or(usize::MAX)).max(1);
+    let usage = Usage { context: asked, source: asked, requests: 1, batch, kv };
+    let plan = planner.plan(&usage);
+    let hint = "a smaller or more quantised version of the model would fit".to_string();
+    if plan.weight_bytes > available {
+        return Err(too_large(&source.checkpoint, u128::from(plan.weight_bytes), available, hint));
+    }
+    if options.need.is_some() && plan.total_bytes > available {
+        let fit = planner.fit(&usage, available);
+        let hint = match fit.largest_context {
+            0 => hint,
+            tokens => format!("a context of {tokens} tokens would fit, or a smaller type of cache"),
+        };
+        let (path, context) = (source.checkpoint.path().to_path_buf(), asked);
+        let (weights, cache, activations) = (plan.weight_bytes, plan.kv_held_bytes, plan.activation_bytes);
+        return Err(Error::DoesNotFit { path, weights, cache, context, activations, available, hint });
+    }
+    let (Some(limit), None, true) = (limit, context, options.need.is_some()) else { return Ok(None) };
+    let whole = Usage { context: limit, source: limit, ..usage };
+    if planner.plan(&whole).total_bytes <= available {
+        return Ok(None);
+    }
+    let tokens = planner.fit(&whole, available).largest_context;
+    Ok(Some(format!("memory holds {tokens} of the {limit} tokens that the model was made for")))
 }
 
 /// The weights of a described checkpoint, by our names.
@@ -94,43 +138,47 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Bytes of all weights in the types they will be kept in.
-    pub fn bytes_needed(&self) -> u64 {
-        let bytes = |mapped: &&Mapped| {
-            let kept = if mapped.shape.len() == 2 { self.kept_type(mapped).unwrap_or(DType::F32) } else { DType::F32 };
-            kept.bytes(mapped.elements()).unwrap_or(mapped.elements()) as u64
-        };
-        self.tensors.values().map(bytes).sum()
-    }
-
     fn mapped(&self, name: &str) -> Result<&'a Mapped, Error> {
         self.tensors.get(name).copied().ok_or_else(|| Error::Table(format!("`{name}` was asked for and not described")))
     }
 
-    /// The type in which a matrix is kept, or `None` where its type in the file is not one of weights.
     fn kept_type(&self, mapped: &Mapped) -> Option<DType> {
-        use DType::*;
-        let exact = self.compute == Compute::F32;
-        Some(match (mapped.storage, mapped.dtype) {
-            (Storage::SplitMxfp4, _) => MXFP4,
-            (Storage::ScaledBlocks, _) if exact => F32,
-            (Storage::ScaledBlocks, _) => self.dtype.unwrap_or(BF16),
-            // A block of a transposed matrix is none of ours; sixteen bits hold what it stands for closely enough.
-            (Storage::Plain, dtype) if dtype.is_quantized() && mapped.layout.transposed => {
-                self.dtype.unwrap_or(if exact { F32 } else { F16 })
-            }
-            (Storage::Plain, dtype) if dtype.is_quantized() => dtype,
-            (Storage::Plain, F32 | F16 | BF16) => self.dtype.unwrap_or(mapped.dtype),
-            (Storage::Plain, F64) => self.dtype.unwrap_or(F32),
-            // Every 8-bit float is a bf16 number too.
-            (Storage::Plain, F8E4M3 | F8E5M2) => self.dtype.unwrap_or(if exact { F32 } else { BF16 }),
-            (Storage::Plain, _) => return None,
-        })
+        kept_type(mapped, self.compute, self.dtype)
     }
 
     fn advance(&mut self, mapped: &Mapped, elements: usize) {
         self.done += mapped.dtype.bytes(elements).unwrap_or(elements) as u64;
         (self.progress)(self.done.min(self.total), self.total);
+    }
+}
+
+/// The type in which a matrix is kept, or `None` where its type in the file is not one of weights. `asked` is the type
+/// of plain floating-point matrices, where it is not the file's.
+fn kept_type(mapped: &Mapped, compute: Compute, asked: Option<DType>) -> Option<DType> {
+    use DType::*;
+    let exact = compute == Compute::F32;
+    Some(match (mapped.storage, mapped.dtype) {
+        (Storage::SplitMxfp4, _) => MXFP4,
+        (Storage::ScaledBlocks, _) if exact => F32,
+        (Storage::ScaledBlocks, _) => asked.unwrap_or(BF16),
+        // A block of a transposed matrix is none of ours; sixteen bits hold what it stands for closely enough.
+        (Storage::Plain, dtype) if dtype.is_quantized() && mapped.layout.transposed => {
+            asked.unwrap_or(if exact { F32 } else { F16 })
+        }
+        (Storage::Plain, dtype) if dtype.is_quantized() => dtype,
+        (Storage::Plain, F32 | F16 | BF16) => asked.unwrap_or(mapped.dtype),
+        (Storage::Plain, F64) => asked.unwrap_or(F32),
+        // Every 8-bit float is a bf16 number too.
+        (Storage::Plain, F8E4M3 | F8E5M2) => asked.unwrap_or(if exact { F32 } else { BF16 }),
+        (Storage::Plain, _) => return None,
+    })
+}
+
+impl Described {
+    /// The types that the matrices are kept in once they are loaded.
+    pub fn kept(&self, options: &LoadOptions) -> AsStored {
+        let kept = |mapped: &Mapped| Some((mapped.ours.clone(), kept_type(mapped, options.compute, options.dtype)?));
+        AsStored { types: self.tensors.iter().filter_map(kept).collect(), compute: options.compute }
     }
 }
 

@@ -123,7 +123,9 @@ impl Vectors {
     /// The tables of the sequence with these rows of queries and keys; `query` and `key` are of the whole step.
     pub fn table(&self, heads: Heads, query: &[f32], key: &[f32], at: (&Range<usize>, &Range<usize>)) -> Table {
         let (queries, keys) = (at.0.clone(), at.1.clone());
-        let mut values = Vec::new();
+        let filled = |vectors: &Option<Vec<f32>>, rows: &Range<usize>| if vectors.is_some() { rows.len() } else { 0 };
+        let rows = filled(&self.key, &queries) + filled(&self.query, &keys);
+        let mut values = Vec::with_capacity(rows * heads.heads * self.rows);
         for (vectors, content, rows) in [(&self.key, query, &queries), (&self.query, key, &keys)] {
             let Some(vectors) = vectors else { continue };
             for head in 0..heads.heads {

@@ -128,7 +128,9 @@ impl MoeLayer {
 
     /// One projection of every expert over the rows of its group.
     fn each(&self, groups: &Groups, x: &[f32], projection: impl Fn(&Expert) -> &Linear) -> Vec<f32> {
-        let mut out = Vec::new();
+        // As large as it will be: a list that grows takes more than its length says.
+        let outputs = self.experts.first().map_or(0, |expert| projection(expert).out_features());
+        let mut out = Vec::with_capacity(groups.choices.len() * outputs);
         for (expert, range) in self.experts.iter().zip(&groups.ranges).filter(|(_, range)| !range.is_empty()) {
             let linear = projection(expert);
             let width = linear.in_features();
@@ -167,8 +169,10 @@ impl MoeLayer {
 }
 
 /// Rows of `x` [_, width], in this order.
-fn gather(x: &[f32], width: usize, rows: impl Iterator<Item = usize>) -> Vec<f32> {
-    rows.flat_map(|row| &x[row * width..(row + 1) * width]).copied().collect()
+fn gather(x: &[f32], width: usize, rows: impl ExactSizeIterator<Item = usize>) -> Vec<f32> {
+    let mut out = Vec::with_capacity(rows.len() * width);
+    rows.for_each(|row| out.extend_from_slice(&x[row * width..(row + 1) * width]));
+    out
 }
 
 /// `out += weight * x`

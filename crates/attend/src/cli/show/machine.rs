@@ -5,6 +5,7 @@ use super::super::session::{cache_type, load_options};
 use anyhow::Result;
 use attend_kernels::{Compute, DType, Matrix};
 use attend_model::{Described, cost};
+use attend_nn::KvTypes;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -32,6 +33,7 @@ impl Computing {
     pub fn of(described: &Described, args: &ComputeArgs) -> Result<Computing> {
         let spec = &described.spec;
         let kv = cache_type(args.kv_type);
+        let cache = KvTypes::both(kv);
         let mut types: Vec<DType> = described.tensors.iter().filter(|t| t.shape.len() == 2).map(|t| t.dtype).collect();
         types.sort();
         types.dedup();
@@ -46,9 +48,9 @@ impl Computing {
                 super::super::options::AttentionChoice::Textbook => "textbook",
             },
             kv_type: kv.to_string(),
-            kv_bytes_per_token: cost::kv_bytes_per_token(spec, kv, kv),
-            kv_bytes_full_context: context.map(|tokens| cost::kv_bytes(spec, tokens as u64, kv, kv)),
-            cross_bytes_per_source_token: cost::cross_bytes_per_token(spec, kv, kv),
+            kv_bytes_per_token: cost::kv_bytes_per_token(spec, cache),
+            kv_bytes_full_context: context.map(|tokens| cost::kv_bytes(spec, tokens as u64, cache)),
+            cross_bytes_per_source_token: cost::cross_bytes_per_token(spec, cache),
         })
     }
 }

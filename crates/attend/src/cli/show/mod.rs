@@ -50,8 +50,8 @@ struct Shown {
 
 pub fn run(args: &ShowArgs) -> Result<bool> {
     session::prepare(&args.compute)?;
-    let path = session::locate(&args.model)?;
-    let described = attend_model::describe(&path)?;
+    let described = session::design(&args.model)?;
+    let path = described.checkpoint.path().to_path_buf();
     let shown = Shown {
         computing: Computing::of(&described, &args.compute)?,
         // A model can be shown without them; what is wrong with them is shown too.

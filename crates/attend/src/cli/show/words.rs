@@ -7,6 +7,7 @@ pub fn kind(checkpoint: &Checkpoint) -> &'static str {
     match checkpoint.kind() {
         Kind::Gguf => "GGUF",
         Kind::HuggingFace => "Hugging Face folder",
+        Kind::Described => "description",
     }
 }
 

@@ -1,0 +1,47 @@
+//! What matrices and products will take, told without making them: the same arithmetic as [`super::MatrixBuilder`]'s and
+//! [`Matrix::matmul`]'s, for plans.
+
+use super::builder::Line;
+use super::panels::Layout;
+use super::{Arithmetic, Compute, Matrix, int8};
+use crate::DType;
+use crate::isa::Machine;
+use crate::lanes::WIDTH;
+
+/// How the weights of a matrix lie in memory under one arithmetic, and the type that they then have.
+pub(super) fn layout(arithmetic: Arithmetic, dtype: DType) -> (Layout, DType) {
+    match arithmetic {
+        Arithmetic::Bf16 => (Layout::Pairs, DType::BF16),
+        Arithmetic::Float | Arithmetic::Int8 => (Layout::Of(dtype), dtype),
+    }
+}
+
+/// Cache lines of a matrix; `None` when the size overflows or `cols` does not fill blocks.
+pub(super) fn lines(layout: Layout, rows: usize, cols: usize) -> Option<usize> {
+    let bytes = layout.panel_bytes(cols)?.checked_mul(rows.div_ceil(WIDTH))?;
+    (bytes <= isize::MAX as usize - 64).then(|| bytes.div_ceil(size_of::<Line>()))
+}
+
+impl Matrix {
+    /// Bytes that a matrix of this shape and type takes on this machine ([`Matrix::bytes`] once it is made); `None` where
+    /// `cols` does not fill whole blocks or the size overflows.
+    pub fn packed_bytes(rows: usize, cols: usize, dtype: DType, compute: Compute) -> Option<usize> {
+        let (layout, _) = layout(Arithmetic::of(*crate::isa::machine(), dtype, compute), dtype);
+        lines(layout, rows, cols)?.checked_mul(size_of::<Line>())
+    }
+
+    /// Bytes of the buffer in which [`Matrix::matmul`] lays out `m` rows of activations for a matrix of `cols` inputs.
+    pub fn matmul_bytes(m: usize, cols: usize, dtype: DType, compute: Compute) -> usize {
+        scratch_on(*crate::isa::machine(), m, cols, dtype, compute)
+    }
+}
+
+fn scratch_on(machine: Machine, m: usize, cols: usize, dtype: DType, compute: Compute) -> usize {
+    match Arithmetic::of(machine, dtype, compute) {
+        // A single row is read where it lies.
+        Arithmetic::Float if m == 1 => 0,
+        Arithmetic::Float => m.saturating_mul(cols).saturating_mul(size_of::<f32>()),
+        Arithmetic::Bf16 => m.saturating_mul(cols.div_ceil(2)).saturating_mul(size_of::<u32>()),
+        Arithmetic::Int8 => int8::Activations::bytes_for(machine, m, cols),
+    }
+}

@@ -94,17 +94,19 @@ pub fn loss_and_gradients(
     let mut tape = Tape::new();
     let mut first = Batch { sequences: inputs, encoded: None };
     let lengths = |batch: &Batch| batch.sequences.iter().map(|s| s.token_ids.len()).collect::<Vec<_>>();
+    let texts: Vec<&[u32]> = first.sequences.iter().map(|sequence| sequence.token_ids).collect();
     match (&model.spec().body, outputs) {
         (Body::EncoderDecoder { .. }, Some(sequences)) => {
             let hidden = model.forward(StackKind::Encoder, &mut first, &run, &mut tape)?;
             let encoded = Some(Encoded { hidden: &hidden, lengths: lengths(&first) });
             let mut second = Batch { sequences, encoded };
             let decoded = model.forward(StackKind::Decoder, &mut second, &run, &mut tape)?;
-            let head = HeadPass { model, targets: &targets, lengths: lengths(&second), count, options };
+            let head = HeadPass { model, targets: &targets, lengths: lengths(&second), texts, count, options };
             let (loss, d_decoded) = head.run(&decoded, &mut tape, grads)?;
+            let balance = balance(model, StackKind::Decoder, &mut tape)?;
             let d_encoded = model.backward(StackKind::Decoder, &second, &tape, &d_decoded, grads)?;
             model.backward(StackKind::Encoder, &first, &tape, &d_encoded, grads)?;
-            Ok(loss)
+            Ok(loss + balance)
         }
         (Body::EncoderDecoder { .. }, None) => {
             Err(Error::Unsuited { what: "an encoder-decoder's", needs: "sequences for the decoder" })
@@ -115,12 +117,20 @@ pub fn loss_and_gradients(
         (body @ (Body::Encoder(_) | Body::Decoder(_)), None) => {
             let stack = if matches!(body, Body::Encoder(_)) { StackKind::Encoder } else { StackKind::Decoder };
             let hidden = model.forward(stack, &mut first, &run, &mut tape)?;
-            let head = HeadPass { model, targets: &targets, lengths: lengths(&first), count, options };
+            let head = HeadPass { model, targets: &targets, lengths: lengths(&first), texts, count, options };
             let (loss, dhidden) = head.run(&hidden, &mut tape, grads)?;
+            let balance = balance(model, stack, &mut tape)?;
             model.backward(stack, &first, &tape, &dhidden, grads)?;
-            Ok(loss)
+            Ok(loss + balance)
         }
     }
+}
+
+/// What the load-balancing loss of a mixture of experts adds, where the description asks for one. It is a mean over the
+/// batch's own tokens, however many batches a step has.
+fn balance(model: &Model, stack: StackKind, tape: &mut Tape) -> Result<f64, Error> {
+    let balance = model.load_balancing(stack, tape)?;
+    Ok(balance.map_or(0.0, |balance| balance.value * f64::from(balance.coefficient)))
 }
 
 /// The head over the output stack's hidden states, forth and back.
@@ -129,6 +139,8 @@ struct HeadPass<'a> {
     targets: &'a Targets,
     /// Rows of each sequence of the output stack.
     lengths: Vec<usize>,
+    /// The tokens of each input, by which some heads find the row they read.
+    texts: Vec<&'a [u32]>,
     count: Count,
     options: &'a LossOptions,
 }
@@ -143,10 +155,10 @@ impl HeadPass<'_> {
                 Ok((loss.value, self.model.backward_logits(tape, &loss.gradient, grads)))
             }
             Targets::Classes(_) | Targets::Labels(_) | Targets::Values(_) => {
-                let logits = self.model.sequence_logits(hidden, &self.lengths, tape)?;
-                let loss = self.loss(&logits, self.lengths.len())?;
-                let dhidden = self.model.backward_sequence_logits(tape, &loss.gradient, &self.lengths, grads);
-                Ok((loss.value, dhidden?))
+                let logits = self.model.sequence_logits_of(hidden, &self.texts, tape)?;
+                let loss = self.loss(&logits, self.texts.len())?;
+                let dhidden = self.model.backward_sequence_logits_of(tape, &loss.gradient, &self.texts, grads)?;
+                Ok((loss.value, dhidden))
             }
         }
     }

@@ -38,6 +38,14 @@ pub struct ComputeArgs {
     #[arg(long, value_name = "KIND", default_value = "flash", value_enum)]
     pub attention: AttentionChoice,
 
+    #[command(flatten)]
+    pub adapters: AdapterArgs,
+}
+
+/// Which adapters stand beside the weights.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Computing")]
+pub struct AdapterArgs {
     /// A LoRA adapter to compute with, and how strongly it counts [default: 1]: a folder with adapter_config.json
     /// (may be repeated)
     #[arg(long, value_name = "ADAPTER[=SCALE]", value_parser = adapter)]

@@ -88,7 +88,7 @@ pub fn load(path: &std::path::Path, compute: &ComputeArgs) -> Result<Loaded> {
     let loaded = attend_model::load(path, &load_options(compute), &mut |done, total| bar.at(done, total));
     bar.clear();
     let mut loaded = loaded?;
-    for AdapterArg { path, strength } in &compute.lora {
+    for AdapterArg { path, strength } in &compute.adapters.lora {
         let adapter = Adapter::open(path, &loaded.source)?;
         loaded.model = adapter.attach(&loaded.model, *strength)?;
         loaded.source.notices.extend(adapter.notices);

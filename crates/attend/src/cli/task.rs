@@ -2,7 +2,7 @@
 
 use super::batch::{Progress, Record};
 use super::error::{Interrupted, usage};
-use super::options::{AttentionChoice, CacheType, ComputeArgs, ComputeType, ModelArg};
+use super::options::{AdapterArgs, AttentionChoice, CacheType, ComputeArgs, ComputeType, ModelArg};
 use super::session::{self, Session};
 use super::{interrupt, screen, values};
 use anyhow::{Result, anyhow};
@@ -33,6 +33,8 @@ pub struct TaskArgs {
     /// The fast attention, or the one that spells out every step
     #[arg(long, value_name = "KIND", default_value = "flash", value_enum)]
     pub attention: AttentionChoice,
+    #[command(flatten)]
+    pub adapters: AdapterArgs,
 }
 
 impl TaskArgs {
@@ -44,7 +46,7 @@ impl TaskArgs {
             kv_type: CacheType::F16,
             context: None,
             attention: self.attention,
-            lora: Vec::new(),
+            adapters: self.adapters.clone(),
         }
     }
 }

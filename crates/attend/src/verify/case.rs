@@ -5,6 +5,8 @@ use anyhow::{Context, Result, bail};
 use attend_format::safetensors;
 use attend_kernels::{DType, dequantize};
 use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A model case: a folder with `case.json`, `config.json`, weights and `expected.safetensors`.
@@ -119,11 +121,13 @@ impl Tensor<f32> {
 /// The tensors of a safetensors file, read one by one.
 pub struct Expected {
     tensors: attend_format::Tensors,
+    /// What has been read so far.
+    used: RefCell<BTreeSet<String>>,
 }
 
 impl Expected {
     pub fn open(file: &Path) -> Result<Expected> {
-        Ok(Expected { tensors: safetensors::open(file)? })
+        Ok(Expected { tensors: safetensors::open(file)?, used: RefCell::default() })
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -135,7 +139,14 @@ impl Expected {
         self.tensors.infos().keys().map(String::as_str).filter(move |name| name.starts_with(prefix))
     }
 
+    /// Tensors that nothing has read.
+    pub fn unused(&self) -> Vec<&str> {
+        let used = self.used.borrow();
+        self.names("").filter(|name| !used.contains(*name)).collect()
+    }
+
     pub fn floats(&self, name: &str) -> Result<Tensor<f32>> {
+        self.used.borrow_mut().insert(name.to_owned());
         let info = self.tensors.require(name)?.clone();
         let mut bytes = vec![0; usize::try_from(info.bytes)?];
         self.tensors.read_at(name, 0, &mut bytes)?;
@@ -145,6 +156,7 @@ impl Expected {
     }
 
     pub fn integers(&self, name: &str) -> Result<Tensor<i64>> {
+        self.used.borrow_mut().insert(name.to_owned());
         let info = self.tensors.require(name)?.clone();
         if info.dtype != DType::I64 {
             bail!("{name} is {}, not i64", info.dtype);

@@ -4,6 +4,7 @@ use super::{Adapter, AdapterConfig, AdapterModule, Biases, Part, Replaced, trans
 use crate::describe::Described;
 use crate::error::Error;
 use crate::layout::Layout;
+use crate::names::Verb;
 use attend_format::{Checkpoint, Kind};
 use attend_kernels::{Matrix, dequantize};
 use attend_nn::spec::Head;
@@ -22,6 +23,8 @@ struct Place {
     ours: String,
     shape: Vec<usize>,
     layout: Layout,
+    /// Whether ours is not a part of the module's outputs, but turned round or one of a stack.
+    regrouped: bool,
 }
 
 /// The base's weights by the reference's names for them.
@@ -48,14 +51,15 @@ impl Base {
         for required in required {
             let Some(origin) = table.origin(&required.name) else { continue };
             let layout = Layout::new(&required.name, &required.shape, &origin.verbs, &base.spec)?;
+            let regrouped = origin.verbs.iter().any(|verb| matches!(verb, Verb::KvHeads | Verb::Stacked));
             if let (Some(module), 2) = (origin.theirs.first().and_then(|name| module_of(name)), required.shape.len())
                 && modules.last().is_none_or(|last| last != module)
             {
                 modules.push(module.to_owned());
             }
             for theirs in origin.theirs {
-                let place =
-                    Place { ours: required.name.clone(), shape: required.shape.clone(), layout: layout.clone() };
+                let (ours, shape) = (required.name.clone(), required.shape.clone());
+                let place = Place { ours, shape, layout: layout.clone(), regrouped };
                 places.entry(theirs).or_default().push(place);
             }
         }
@@ -165,6 +169,9 @@ impl Reading<'_> {
         }
         if !self.config.targets(name, layer_of(&first.ours), output) {
             return Err(self.error(a_name, "the configuration's target_modules do not name this module"));
+        }
+        if places.iter().any(|place| place.regrouped) {
+            return Err(self.error(a_name, "adapters of this module are not built: its outputs are regrouped here"));
         }
         if pair.table != first.ours.ends_with("embed.tokens.weight") || first.shape.len() != 2 {
             return Err(self.error(a_name, "only linear layers and token tables can be adapted"));

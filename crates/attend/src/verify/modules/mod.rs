@@ -12,15 +12,12 @@ use super::compare::{Comparison, Tolerance};
 use super::report::Outcome;
 use anyhow::{Context, Result};
 use serde_json::Value;
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::path::Path;
 
 /// A topic's settings and tensors, and which of the tensors have been looked at.
 pub struct Module {
     pub about: Value,
     expected: Expected,
-    used: RefCell<BTreeSet<String>>,
     pub tolerance: Tolerance,
 }
 
@@ -31,7 +28,7 @@ impl Module {
             |field: &str| about.pointer(&format!("/tolerance/{field}")).and_then(Value::as_f64).unwrap_or(1e-5);
         let tolerance = Tolerance { absolute: number("atol"), relative: number("rtol") };
         let expected = Expected::open(&file.with_extension("safetensors"))?;
-        Ok(Module { about, expected, used: RefCell::default(), tolerance })
+        Ok(Module { about, expected, tolerance })
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -48,12 +45,10 @@ impl Module {
     }
 
     pub fn floats(&self, name: &str) -> Result<Tensor<f32>> {
-        self.used.borrow_mut().insert(name.to_owned());
         self.expected.floats(name)
     }
 
     pub fn integers(&self, name: &str) -> Result<Tensor<i64>> {
-        self.used.borrow_mut().insert(name.to_owned());
         match self.expected.dtype(name)? {
             attend_kernels::DType::I64 => self.expected.integers(name),
             _ => {
@@ -114,8 +109,7 @@ pub fn verify(file: &Path) -> Result<Outcome> {
         "lr_schedules" => training::schedules(&module, &mut comparison)?,
         _ => return Ok(Outcome::skipped(&topic, "the topic is not known")),
     }
-    let used = module.used.borrow();
-    if let Some(unused) = module.names().iter().find(|name| !used.contains(*name)) {
+    if let Some(unused) = module.expected.unused().first() {
         comparison.fail(unused, "nothing here computes this tensor");
     }
     Ok(Outcome::of(&topic, comparison, None))

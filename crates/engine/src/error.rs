@@ -68,11 +68,17 @@ pub enum Error {
 
     /// A file of the model says something that makes no sense.
     #[error(transparent)]
-    Files(#[from] attend_model::Error),
+    Files(Box<attend_model::Error>),
 
     /// The model cannot do what is asked.
     #[error("{0}")]
     Unsupported(String),
+}
+
+impl From<attend_model::Error> for Error {
+    fn from(error: attend_model::Error) -> Error {
+        Error::Files(Box::new(error))
+    }
 }
 
 impl Error {

@@ -23,8 +23,8 @@ type OfRows<'f, T> = dyn FnMut(usize, &[f32]) -> Result<T, Error> + 'f;
 pub(crate) struct Packed<'a> {
     /// Which inputs were computed.
     pub inputs: &'a [usize],
-    /// Tokens of each.
-    pub lengths: &'a [usize],
+    /// The tokens of each.
+    pub texts: &'a [&'a [u32]],
     /// Hidden states of all, one input after another: [tokens, D].
     pub hidden: &'a [f32],
 }
@@ -33,8 +33,8 @@ impl<'a> Packed<'a> {
     /// Each input with its rows.
     pub fn each(&self, width: usize) -> impl Iterator<Item = (usize, &'a [f32])> {
         let mut rest = self.hidden;
-        self.inputs.iter().zip(self.lengths).map(move |(&input, &length)| {
-            let (rows, behind) = rest.split_at(length * width);
+        self.inputs.iter().zip(self.texts).map(move |(&input, text)| {
+            let (rows, behind) = rest.split_at(text.len() * width);
             rest = behind;
             (input, rows)
         })
@@ -51,20 +51,37 @@ impl TaskModel<'_> {
     ) -> Result<(), Error> {
         let length = |index: usize| items.get(index).map_or(0, |item| item.encoding.len());
         for inputs in steps(items.len(), length, self.options.batch_tokens) {
-            let lengths: Vec<usize> = inputs.iter().map(|&index| length(index)).collect();
-            let sequences = inputs.iter().filter_map(|&index| items.get(index)).map(|item| Sequence {
-                token_types: self.has_types().then_some(item.encoding.type_ids.as_slice()),
-                ..Sequence::new(&item.encoding.ids)
-            });
-            let mut batch = Batch { sequences: sequences.collect(), encoded: None };
-            let hidden = self.model.forward(self.stack, &mut batch, &self.options.run, &mut Nobody)?;
-            take(&Packed { inputs: &inputs, lengths: &lengths, hidden: &hidden })?;
-            let step = Step { inputs: inputs.len(), tokens: lengths.iter().sum() };
+            let chosen: Vec<&Encoded> = inputs.iter().filter_map(|&index| items.get(index).copied()).collect();
+            let texts: Vec<&[u32]> = chosen.iter().map(|item| item.encoding.ids.as_slice()).collect();
+            let hidden = if self.reads_twice() { self.read_twice(&texts)? } else { self.read(&chosen)? };
+            take(&Packed { inputs: &inputs, texts: &texts, hidden: &hidden })?;
+            let step = Step { inputs: inputs.len(), tokens: texts.iter().map(|text| text.len()).sum() };
             if watch(step).is_break() {
                 return Err(Error::Cancelled);
             }
         }
         Ok(())
+    }
+
+    /// The hidden states of texts after the one stack that reads them.
+    fn read(&self, items: &[&Encoded]) -> Result<Vec<f32>, Error> {
+        let sequences = items.iter().map(|item| Sequence {
+            token_types: self.has_types().then_some(item.encoding.type_ids.as_slice()),
+            ..Sequence::new(&item.encoding.ids)
+        });
+        let mut batch = Batch { sequences: sequences.collect(), encoded: None };
+        Ok(self.model.forward(self.stack, &mut batch, &self.options.run, &mut Nobody)?)
+    }
+
+    /// The same where both stacks of an encoder-decoder read.
+    fn read_twice(&self, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
+        let start = |text: &&[u32]| {
+            self.described.start_of(text).ok_or_else(|| {
+                Error::Unsupported("no file says with which token the decoder starts (decoder_start_token_id)".into())
+            })
+        };
+        let starts = texts.iter().map(start).collect::<Result<Vec<u32>, Error>>()?;
+        Ok(self.model.read_twice(texts, &starts, &self.options.run, &mut Nobody)?)
     }
 
     /// As [`TaskModel::each_step`], collecting what `of` makes of each input's rows, in the inputs' order.
@@ -75,7 +92,7 @@ impl TaskModel<'_> {
         of: &mut OfRows<'_, T>,
     ) -> Result<Vec<T>, Error> {
         let mut found: Vec<Option<T>> = items.iter().map(|_| None).collect();
-        let width = self.parts().width;
+        let width = self.width();
         self.each_step(items, watch, &mut |packed| {
             for (index, rows) in packed.each(width) {
                 let value = of(index, rows).map_err(|source| source.of_input(index))?;
@@ -92,7 +109,7 @@ impl TaskModel<'_> {
     pub(crate) fn sequence_logits(&self, items: &[&Encoded], watch: &mut Watch<'_>) -> Result<Vec<Vec<f32>>, Error> {
         let mut rows = vec![Vec::new(); items.len()];
         self.each_step(items, watch, &mut |packed| {
-            let logits = self.model.sequence_logits(packed.hidden, packed.lengths, &mut Nobody)?;
+            let logits = self.model.sequence_logits_of(packed.hidden, packed.texts, &mut Nobody)?;
             let labels = logits.len() / packed.inputs.len().max(1);
             for (&index, row) in packed.inputs.iter().zip(logits.chunks_exact(labels.max(1))) {
                 super::finite(row).map_err(|source| source.of_input(index))?;

@@ -7,38 +7,18 @@ mod common;
 use attend::engine::{Engine, EngineOptions, Prompt};
 use attend::kernels::{Compute, DType};
 use attend::model::{LoadOptions, Loaded, load};
-use attend::nn::spec::StackKind;
-use attend::nn::{Batch, KvTypes, Nobody, RunOptions};
+use attend::nn::KvTypes;
 use attend::text::{EncodeOptions, Tokenizer};
-use common::{ids, skip};
+use common::ids;
+use common::real::{model, recorded};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Under quantised arithmetic a greedy token may differ from the reference's only where the reference's two best logits
 /// are closer than this. The kernels round activations to 8 bits per 32 values: about 0.4 % of each block's largest
 /// value, which over a whole model comes to a few tenths in a logit.
 const QUANTISED_GAP: f64 = 1.0;
-
-fn recorded(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/real").join(format!("{name}.json"));
-    serde_json::from_slice(&std::fs::read(path).expect("read")).expect("JSON")
-}
-
-/// The model's file or folder, where it is present.
-fn model(name: &str, place: &str) -> Option<PathBuf> {
-    let own = std::env::var_os("ATTEND_TEST_MODELS").map(|folder| Path::new(&folder).join(place));
-    let pulled = attend::models::Folder::locate().ok().and_then(|folder| {
-        let entries = folder.entries().ok()?;
-        let file = Path::new(place).file_name()?.to_owned();
-        entries.into_iter().map(|entry| entry.path).find(|path| path.file_name() == Some(file.as_os_str()))
-    });
-    let found = own.into_iter().chain(pulled).find(|path| path.exists());
-    if found.is_none() {
-        skip(&format!("{name}: {place} is not in ATTEND_TEST_MODELS"));
-    }
-    found
-}
 
 fn loaded(path: &Path, compute: Compute) -> Loaded {
     load(path, &LoadOptions { compute, ..LoadOptions::default() }, &mut |_, _| {}).expect("the model loads")
@@ -178,37 +158,5 @@ fn check_beams(name: &str, place: &str) {
             count += 1;
         }
         assert!(count >= 20, "at least twenty searches");
-    }
-}
-
-#[test]
-fn minilm_embeddings() {
-    let name = "minilm-l6-v2";
-    let Some(path) = model(name, "minilm-l6-v2") else { return };
-    let reference = recorded(name);
-    let tokenizer = Tokenizer::open(&path).expect("a tokenizer");
-    let texts = reference["texts"].as_array().expect("texts");
-    assert!(texts.len() >= 20, "at least twenty texts");
-    let encoded: Vec<Vec<u32>> = texts.iter().map(|case| ids(&case["ids"])).collect();
-    for compute in [Compute::F32, Compute::Native] {
-        let model = loaded(&path, compute).model;
-        let options = RunOptions::default();
-        let hidden = model.forward(StackKind::Encoder, &mut Batch::of(&encoded), &options, &mut Nobody).expect("run");
-        let width = model.spec().output_stack().output_width();
-        let mut rows = hidden.chunks_exact(width);
-        for (case, ids) in texts.iter().zip(&encoded) {
-            let text = case["text"].as_str().expect("a text");
-            let options = EncodeOptions { add_special: true, parse_special: false };
-            assert_eq!(tokenizer.encode(text, options).expect("encoded").ids, *ids, "{text:?}");
-            let mut mean = vec![0.0f64; width];
-            for row in rows.by_ref().take(ids.len()) {
-                mean.iter_mut().zip(row).for_each(|(mean, value)| *mean += f64::from(*value));
-            }
-            let expected: Vec<f64> =
-                case["embedding"].as_array().expect("numbers").iter().filter_map(Value::as_f64).collect();
-            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-            let cosine = dot(&mean, &expected) / (dot(&mean, &mean) * dot(&expected, &expected)).sqrt();
-            assert!(cosine > 0.9999, "{text:?}: cosine {cosine} in {compute:?}");
-        }
     }
 }

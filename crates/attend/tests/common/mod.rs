@@ -1,6 +1,8 @@
 //! Running the built program, and tiny models for it to run.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod real;
+
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,10 @@
 
 use crate::common::{attend, ran};
 use crate::support::{lines, model, numbers, text};
+use attend_testkit::files::safetensors::{self, Tensor};
+use attend_testkit::golden::{Random, read_safetensors};
 use serde_json::json;
+use std::path::{Path, PathBuf};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -94,4 +97,54 @@ fn texts_are_compared_in_pairs_with_a_query_and_each_with_each() {
     let ranked = lines("rerank", &model, &["--query", "w5 w6", "--top-n", "1", "w7", "w5 w6"]);
     assert_eq!((&ranked[0][0]["index"], &ranked[0][0]["text"]), (&json!(1), &json!("w5 w6")));
     assert_eq!(ranked[0].as_array().map(Vec::len), Some(1));
+}
+
+/// A classifier of 3 labels on the encoder-decoder of a golden case, whose texts end with the tokenizer's `[SEP]`.
+fn encoder_decoder(place: &Path) -> PathBuf {
+    let labels = json!({"0": "contradiction", "1": "neutral", "2": "entailment"});
+    let changes = json!({"architectures": ["BartForSequenceClassification"], "id2label": labels, "eos_token_id": 3});
+    let path = model(place, "bart", changes);
+    let mut random = Random(7);
+    let mut tensors = read_safetensors(&path.join("model.safetensors"));
+    tensors.retain(|name, _| name.starts_with("model."));
+    let mut list: Vec<(String, Vec<usize>, Vec<f32>)> =
+        tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape.clone(), tensor.to_f32())).collect();
+    for (name, shape) in [
+        ("dense.weight", vec![32, 32]),
+        ("dense.bias", vec![32]),
+        ("out_proj.weight", vec![3, 32]),
+        ("out_proj.bias", vec![3]),
+    ] {
+        let values = random.normals(shape.iter().product());
+        list.push((format!("classification_head.{name}"), shape, values));
+    }
+    let bytes = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let list: Vec<Tensor> =
+        list.iter().map(|(name, shape, values)| Tensor::new(name, "F32", shape, bytes(values))).collect();
+    std::fs::write(path.join("model.safetensors"), safetensors::file(&list)).expect("written");
+    path
+}
+
+/// Heads on the decoder of an encoder-decoder, which reads the text behind its encoder: as `logits` has them.
+#[test]
+fn classes_by_an_encoder_decoder() {
+    let place = folder();
+    let classifier = encoder_decoder(place.path());
+    let texts = ["w5 w6 w7", "w8"];
+    let found = lines("classify", &classifier, &texts);
+    for (text, labels) in texts.iter().zip(&found) {
+        let mut command = attend(place.path());
+        let logits = ran(command.args(["logits", text, "--json", "--dtype", "f32", "-m"]).arg(&classifier)).json();
+        let top = logits["rows"][0]["top"].as_array().expect("logits");
+        assert_eq!(top.len(), 3);
+        for (label, logit) in labels.as_array().expect("labels").iter().zip(top) {
+            let names = ["contradiction", "neutral", "entailment"];
+            assert_eq!(label["label"], names[logit["id"].as_u64().expect("an id") as usize]);
+            let probability = logit["logprob"].as_f64().expect("a number").exp();
+            assert!((label["score"].as_f64().expect("a score") - probability).abs() < 1e-5);
+        }
+    }
+    let judged = &lines("zero-shot", &classifier, &["--labels", "w9,w10", "w5 w6"])[0];
+    let total: f64 = judged.as_array().expect("labels").iter().filter_map(|one| one["score"].as_f64()).sum();
+    assert!((total - 1.0).abs() < 1e-6, "{judged}");
 }

@@ -155,7 +155,7 @@ impl<'m> Embedder<'m> {
 
     /// The vectors that come of a text's rows [T, D], and their width.
     fn vector(&self, rows: &[f32], skip: usize) -> Result<(Vec<f32>, usize), Error> {
-        let width = self.model.parts().width;
+        let width = self.model.width();
         let mut pooled = Vec::new();
         for pooling in &self.sentence.pooling {
             pooling.pool(rows, width, skip, &mut pooled);

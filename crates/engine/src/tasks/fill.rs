@@ -65,7 +65,7 @@ impl<'m> Filler<'m> {
             let wanted = format!("the text must contain {} where a token is wanted", self.mask());
             Err(Error::Unsupported(wanted))
         })?;
-        let width = self.model.parts().width;
+        let width = self.model.width();
         self.model.each_input(&items.iter().collect::<Vec<&Encoded>>(), watch, &mut |index, rows| {
             let Some(item) = items.get(index) else { return Err(Error::EmptyInput) };
             let ids = &item.encoding.ids;

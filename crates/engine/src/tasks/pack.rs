@@ -24,8 +24,8 @@ type OfRows<'f, T> = dyn FnMut(usize, &[f32]) -> Result<T, Error> + 'f;
 pub(crate) struct Packed<'a> {
     /// Which inputs were computed.
     pub inputs: &'a [usize],
-    /// Tokens of each.
-    pub lengths: &'a [usize],
+    /// The tokens of each.
+    pub texts: &'a [&'a [u32]],
     /// Hidden states of all, one input after another: [tokens, D].
     pub hidden: &'a [f32],
 }
@@ -34,8 +34,8 @@ impl<'a> Packed<'a> {
     /// Each input with its rows.
     pub fn each(&self, width: usize) -> impl Iterator<Item = (usize, &'a [f32])> {
         let mut rest = self.hidden;
-        self.inputs.iter().zip(self.lengths).map(move |(&input, &length)| {
-            let (rows, behind) = rest.split_at(length * width);
+        self.inputs.iter().zip(self.texts).map(move |(&input, text)| {
+            let (rows, behind) = rest.split_at(text.len() * width);
             rest = behind;
             (input, rows)
         })
@@ -52,11 +52,11 @@ impl TaskModel<'_> {
     ) -> Result<(), Error> {
         let length = |index: usize| items.get(index).map_or(0, |item| item.encoding.len());
         for inputs in steps(items.len(), length, self.options.batch_tokens) {
-            let lengths: Vec<usize> = inputs.iter().map(|&index| length(index)).collect();
             let chosen: Vec<&Encoded> = inputs.iter().filter_map(|&index| items.get(index).copied()).collect();
-            let hidden = self.read(&chosen)?;
-            take(&Packed { inputs: &inputs, lengths: &lengths, hidden: &hidden })?;
-            let step = Step { inputs: inputs.len(), tokens: lengths.iter().sum() };
+            let texts: Vec<&[u32]> = chosen.iter().map(|item| item.encoding.ids.as_slice()).collect();
+            let hidden = if self.reads_twice() { self.read_twice(&texts)? } else { self.read(&chosen)? };
+            take(&Packed { inputs: &inputs, texts: &texts, hidden: &hidden })?;
+            let step = Step { inputs: inputs.len(), tokens: texts.iter().map(|text| text.len()).sum() };
             if watch(step).is_break() {
                 return Err(Error::Cancelled);
             }
@@ -64,26 +64,25 @@ impl TaskModel<'_> {
         Ok(())
     }
 
-    /// The hidden states of one step: of the reading stack, or, under a head of an encoder-decoder, of its decoder, which
-    /// reads the texts once more.
+    /// The hidden states of texts after the one stack that reads them.
     fn read(&self, items: &[&Encoded]) -> Result<Vec<f32>, Error> {
-        let spec = self.model.spec();
-        if matches!(spec.body, Body::EncoderDecoder { .. })
-            && matches!(spec.head, Head::Sequence { .. } | Head::Span { .. })
-        {
-            let texts: Vec<&[u32]> = items.iter().map(|item| item.encoding.ids.as_slice()).collect();
-            let starts: Option<Vec<u32>> = texts.iter().map(|text| self.described.start_of(text)).collect();
-            let starts = starts.ok_or_else(|| {
-                Error::Unsupported("no file says with which token the decoder starts (decoder_start_token_id)".into())
-            })?;
-            return Ok(self.model.read_twice(&texts, &starts, &self.options.run, &mut Nobody)?);
-        }
         let sequences = items.iter().map(|item| Sequence {
             token_types: self.has_types().then_some(item.encoding.type_ids.as_slice()),
             ..Sequence::new(&item.encoding.ids)
         });
         let mut batch = Batch { sequences: sequences.collect(), encoded: None };
         Ok(self.model.forward(self.stack, &mut batch, &self.options.run, &mut Nobody)?)
+    }
+
+    /// The same where both stacks of an encoder-decoder read.
+    fn read_twice(&self, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
+        let start = |text: &&[u32]| {
+            self.described.start_of(text).ok_or_else(|| {
+                Error::Unsupported("no file says with which token the decoder starts (decoder_start_token_id)".into())
+            })
+        };
+        let starts = texts.iter().map(start).collect::<Result<Vec<u32>, Error>>()?;
+        Ok(self.model.read_twice(texts, &starts, &self.options.run, &mut Nobody)?)
     }
 
     /// As [`TaskModel::each_step`], collecting what `of` makes of each input's rows, in the inputs' order.
@@ -94,7 +93,7 @@ impl TaskModel<'_> {
         of: &mut OfRows<'_, T>,
     ) -> Result<Vec<T>, Error> {
         let mut found: Vec<Option<T>> = items.iter().map(|_| None).collect();
-        let width = self.parts().width;
+        let width = self.width();
         self.each_step(items, watch, &mut |packed| {
             for (index, rows) in packed.each(width) {
                 let value = of(index, rows).map_err(|source| source.of_input(index))?;
@@ -111,9 +110,7 @@ impl TaskModel<'_> {
     pub(crate) fn sequence_logits(&self, items: &[&Encoded], watch: &mut Watch<'_>) -> Result<Vec<Vec<f32>>, Error> {
         let mut rows = vec![Vec::new(); items.len()];
         self.each_step(items, watch, &mut |packed| {
-            let chosen = packed.inputs.iter().filter_map(|&index| items.get(index));
-            let texts: Vec<&[u32]> = chosen.map(|item| item.encoding.ids.as_slice()).collect();
-            let logits = self.model.sequence_logits_of(packed.hidden, &texts, &mut Nobody)?;
+            let logits = self.model.sequence_logits_of(packed.hidden, packed.texts, &mut Nobody)?;
             let labels = logits.len() / packed.inputs.len().max(1);
             for (&index, row) in packed.inputs.iter().zip(logits.chunks_exact(labels.max(1))) {
                 super::finite(row).map_err(|source| source.of_input(index))?;

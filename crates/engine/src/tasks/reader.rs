@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use attend_model::{Described, Loaded};
-use attend_nn::spec::{Body, Stack, StackKind};
+use attend_nn::spec::{Body, Head, Stack, StackKind};
 use attend_nn::{Model, RunOptions};
 use attend_text::{EncodeOptions, Encoding, Tokenizer, Truncation, TruncationStrategy};
 use serde_json::Value;
@@ -102,6 +102,18 @@ impl<'m> TaskModel<'m> {
         match &self.model.spec().body {
             Body::Encoder(stack) | Body::Decoder(stack) | Body::EncoderDecoder { encoder: stack, .. } => stack,
         }
+    }
+
+    /// Whether both stacks of an encoder-decoder read each text, for a head that stands on the decoder.
+    pub(crate) fn reads_twice(&self) -> bool {
+        let spec = self.model.spec();
+        matches!(spec.body, Body::EncoderDecoder { .. })
+            && matches!(spec.head, Head::Sequence { .. } | Head::Span { .. })
+    }
+
+    /// Width of the hidden states that come of reading.
+    pub(crate) fn width(&self) -> usize {
+        if self.reads_twice() { self.model.spec().output_stack().width } else { self.parts().width }
     }
 
     /// Whether the model tells the texts of a pair apart by types.

@@ -85,7 +85,7 @@ pub fn embed(
     let texts: Vec<Text<'_>> = texts.iter().map(|text| Text::one(text)).collect();
     let items = each(&texts, |text| model.encode(text, false))?;
     let references: Vec<_> = items.iter().collect();
-    let width = model.parts().width;
+    let width = model.width();
     model.each_input(&references, watch, &mut |index, rows| {
         let mut weights = Vec::new();
         for rows in rows.chunks(HEAD_ROWS * width) {

@@ -94,9 +94,3 @@ impl Error {
         Error::Parameter { name: name.into(), value: value.to_string(), expected: expected.into() }
     }
 }
-
-impl From<attend_model::Error> for Error {
-    fn from(error: attend_model::Error) -> Error {
-        Error::Files(Box::new(error))
-    }
-}

@@ -17,6 +17,9 @@ pub fn write_gguf(source: &Described, target: &Target, plan: &mut Plan) -> Resul
     let (exporter, mut keys, notices) = match (source.checkpoint.kind(), source.checkpoint.gguf()) {
         (Kind::Gguf, Some(metadata)) => same(source, metadata)?,
         (Kind::Gguf | Kind::HuggingFace, _) => other(source, target)?,
+        (Kind::Described, _) => {
+            return Err(Error::OwnDescription { path: source.checkpoint.path().to_path_buf() });
+        }
     };
     keys.retain(|(key, _)| key != "general.file_type" && key != "general.quantization_version");
     let types: Vec<_> = exporter.tensors.iter().map(plan.types).collect();
@@ -41,6 +44,7 @@ pub fn write_gguf(source: &Described, target: &Target, plan: &mut Plan) -> Resul
 pub fn tensors(source: &Described, target: &Target) -> Result<Vec<ExportTensor>, Error> {
     let (exporter, ..) = match (source.checkpoint.kind(), source.checkpoint.gguf()) {
         (Kind::Gguf, Some(metadata)) => same(source, metadata)?,
+        (Kind::Described, _) => return Err(Error::OwnDescription { path: source.checkpoint.path().to_path_buf() }),
         (Kind::Gguf | Kind::HuggingFace, _) => {
             let draft = Scratch(target.beside("draft"));
             return Ok(to_gguf(source, &draft.0)?.exporter.tensors);

@@ -17,6 +17,8 @@ pub enum Error {
     SamePlace { path: PathBuf },
     #[error("{}: is a folder of this kind already; a name that ends in .gguf is wanted for the new file", path.display())]
     SameKind { path: PathBuf },
+    #[error("{}: is a model by a description of its own, whose tensors other formats have no names for", path.display())]
+    OwnDescription { path: PathBuf },
     #[error("{}: cannot {action}: {source}", path.display())]
     Io { path: PathBuf, action: &'static str, source: std::io::Error },
     #[error("{}: tensor `{tensor}` has the type {dtype}, which cannot be read here", path.display())]

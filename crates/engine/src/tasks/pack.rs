@@ -2,7 +2,6 @@
 
 use super::reader::{Encoded, TaskModel};
 use crate::error::Error;
-use attend_nn::spec::{Body, Head};
 use attend_nn::{Batch, Nobody, Sequence};
 use std::ops::ControlFlow;
 

@@ -111,6 +111,10 @@ impl<'a> Step<'a> {
         if stack.final_norm.is_some() {
             self.replace(x);
         }
+        if let Some(narrowed) = stack.narrowed {
+            self.linear("narrowing", self.rows, (narrowed, stack.width));
+            self.drop(x);
+        }
         self.drop(packed);
     }
 
@@ -118,7 +122,7 @@ impl<'a> Step<'a> {
     fn embed(&mut self, stack: &Stack) -> u64 {
         let embed = &stack.embed;
         let x = self.floats(self.rows, embed.width);
-        let before = embed.projection.is_some_and(|projection| projection.before_norm);
+        let before = embed.projection.is_some_and(|projection| projection.place != ProjectionPlace::AfterNorm);
         if embed.norm.is_some() && !before {
             self.replace(x);
         }
@@ -309,7 +313,9 @@ impl<'a> Step<'a> {
                 self.drop(up);
                 out
             }
-            Ffn::Gated { hidden, .. } => self.gated(&format!("{name}.ffn"), *hidden, width),
+            Ffn::Gated { hidden, .. } | Ffn::GatedOutBias { hidden, .. } => {
+                self.gated(&format!("{name}.ffn"), *hidden, width)
+            }
             Ffn::Moe(moe) => self.experts(&format!("{name}.ffn"), moe, width),
         }
     }

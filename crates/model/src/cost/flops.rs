@@ -137,7 +137,7 @@ fn core(attention: &Attention) -> f64 {
 fn ffn(ffn: &Ffn, width: usize) -> f64 {
     match ffn {
         Ffn::Mlp { hidden, .. } => 2.0 * product(width, *hidden),
-        Ffn::Gated { hidden, .. } => 3.0 * product(width, *hidden),
+        Ffn::Gated { hidden, .. } | Ffn::GatedOutBias { hidden, .. } => 3.0 * product(width, *hidden),
         Ffn::Moe(moe) => experts(moe, width),
     }
 }

@@ -72,7 +72,7 @@ pub fn active_parameters(spec: &ModelSpec) -> u128 {
 
 fn mixture(layer: &Layer) -> Option<&Moe> {
     match &layer.ffn {
-        Ffn::Mlp { .. } | Ffn::Gated { .. } => None,
+        Ffn::Mlp { .. } | Ffn::Gated { .. } | Ffn::GatedOutBias { .. } => None,
         Ffn::Moe(moe) => Some(moe),
     }
 }

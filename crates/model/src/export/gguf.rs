@@ -135,7 +135,7 @@ impl Keys<'_> {
     fn experts(&mut self, stack: &Stack) {
         let mixture = |layer: &Layer| match &layer.ffn {
             Ffn::Moe(moe) => Some(moe.clone()),
-            Ffn::Mlp { .. } | Ffn::Gated { .. } => None,
+            Ffn::Mlp { .. } | Ffn::Gated { .. } | Ffn::GatedOutBias { .. } => None,
         };
         let Some((first, moe)) = stack.layers.iter().map(mixture).enumerate().find_map(|(i, moe)| Some((i, moe?)))
         else {
@@ -258,7 +258,7 @@ impl Keys<'_> {
 /// The width of a feed-forward part.
 fn hidden(ffn: &Ffn) -> usize {
     match ffn {
-        Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. } => *hidden,
+        Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. } | Ffn::GatedOutBias { hidden, .. } => *hidden,
         Ffn::Moe(moe) => moe.hidden,
     }
 }

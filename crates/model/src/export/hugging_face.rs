@@ -109,6 +109,7 @@ impl Fields {
         let (hidden, activation, bias, gated) = match ffn {
             Ffn::Mlp { hidden, activation, bias } => (*hidden, *activation, *bias, false),
             Ffn::Gated { hidden, activation, bias } => (*hidden, *activation, *bias, true),
+            Ffn::GatedOutBias { hidden, activation } => (*hidden, *activation, false, true),
             Ffn::Moe(moe) => {
                 let activation = match moe.unit {
                     GatedUnit::Product(activation) => activation,
@@ -140,7 +141,7 @@ impl Fields {
     fn experts(&mut self, stack: &Stack) {
         let mixture = |layer: &Layer| match &layer.ffn {
             Ffn::Moe(moe) => Some(moe.clone()),
-            Ffn::Mlp { .. } | Ffn::Gated { .. } => None,
+            Ffn::Mlp { .. } | Ffn::Gated { .. } | Ffn::GatedOutBias { .. } => None,
         };
         let Some(moe) = stack.layers.iter().find_map(mixture) else { return };
         let dense = stack.layers.iter().enumerate().filter(|(_, layer)| mixture(layer).is_none());

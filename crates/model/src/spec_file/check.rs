@@ -174,7 +174,9 @@ fn layer(place: &str, layer: &Layer, stack: &Stack, encoder: Option<&Stack>) -> 
         | Wiring::NormResidual => {}
     }
     match &layer.ffn {
-        Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. } => sizes(&format!("{place}.ffn"), &[("hidden", *hidden)]),
+        Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. } | Ffn::GatedOutBias { hidden, .. } => {
+            sizes(&format!("{place}.ffn"), &[("hidden", *hidden)])
+        }
         Ffn::Moe(moe) => mixture(&format!("{place}.ffn.moe"), moe),
     }
 }

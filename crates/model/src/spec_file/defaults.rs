@@ -78,7 +78,7 @@ pub(super) fn embed(at: &At<'_>, width: usize) -> Result<Embed, Problem> {
         width,
         projection: match at.get("width") {
             Some(own) if own.value.as_u64() != Some(width as u64) => {
-                Some(Projection { bias: true, before_norm: false })
+                Some(Projection { bias: true, place: ProjectionPlace::AfterNorm })
             }
             Some(_) | None => None,
         },

@@ -107,7 +107,7 @@ fn body(top: &At<'_>) -> Result<Body, value::Problem> {
 }
 
 fn stack(at: &At<'_>, role: Role) -> Result<Stack, value::Problem> {
-    at.only(&["width", "embed", "layers", "relative_bias", "relative_rows", "conv", "final_norm"])?;
+    at.only(&["width", "embed", "layers", "relative_bias", "relative_rows", "conv", "final_norm", "narrowed"])?;
     let width = at.count("width")?;
     let mut layers = Vec::new();
     add_layers(&at.need("layers")?, (width, role), 0, &mut layers)?;
@@ -119,6 +119,7 @@ fn stack(at: &At<'_>, role: Role) -> Result<Stack, value::Problem> {
         relative_rows: at.get("relative_rows").map(|rows| defaults::relative_rows(&rows)).transpose()?,
         conv: at.get("conv").map(|found| defaults::conv(&found)).transpose()?,
         final_norm: at.get("final_norm").map(|found| norm(&found)).transpose()?,
+        narrowed: at.get("narrowed").map(|_| at.count("narrowed")).transpose()?,
     })
 }
 

@@ -78,7 +78,7 @@ def record_run(args):
         for name, value in values.items():
             kept[name].append(value.detach().clone())
     tensors = {name: torch.stack(values) for name, values in kept.items()}
-    tensors |= {f"final.{name}": p.detach().clone() for name, p in model.named_parameters()}
+    tensors |= {f"final.{name}": p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
     out = Path(args.case)
     out.mkdir(parents=True, exist_ok=True)
     for file in Path(args.model).iterdir():

@@ -205,6 +205,13 @@ fn output_matrices_and_token_tables_are_adapted_and_replaced() {
         tensor(&format!("{root}.model.embed_tokens.lora_embedding_B"), &[model::WIDTH, 4], 4),
     ];
     same_beside_and_merged(&base, &adapter(&base, targets, &tensors).unwrap());
+    // Token tables and output matrices are saved with what lies under their adapters.
+    let under = tensor(&format!("{root}.lm_head.base_layer.weight"), &[model::VOCAB, model::WIDTH], 7);
+    let targets = json!({"target_modules": ["lm_head"], "layers_to_transform": null});
+    let saved = adapter(&base, targets, &[tensors[..2].to_vec(), vec![under.clone()]].concat()).unwrap();
+    assert_eq!(saved.replaced.keys().collect::<Vec<_>>(), ["head.weight"]);
+    same_beside_and_merged(&base, &saved);
+    assert!(adapter(&base, json!({}), &[plain(4), vec![under]].concat()).is_err());
     let whole = tensor(&format!("{root}.lm_head.weight"), &[model::VOCAB, model::WIDTH], 9);
     let tensors = [plain(4), vec![whole.clone()]].concat();
     let replaced = adapter(&base, json!({"modules_to_save": ["lm_head"]}), &tensors).unwrap();

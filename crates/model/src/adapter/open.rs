@@ -87,8 +87,16 @@ struct Pair {
 #[derive(Default)]
 struct Sorted {
     pairs: BTreeMap<String, Pair>,
-    /// Whole weights: the base's name and the file's.
-    whole: BTreeMap<String, String>,
+    /// Whole weights by the base's names.
+    whole: BTreeMap<String, Whole>,
+}
+
+/// A weight that the file has whole.
+struct Whole {
+    /// The file's name for it.
+    name: String,
+    /// Whether it is what lies under an adapter: peft keeps adapted token tables and output matrices this way.
+    under: bool,
 }
 
 struct Reading<'a> {
@@ -115,7 +123,7 @@ impl Adapter {
         let sorted = reading.sort()?;
         let modules =
             sorted.pairs.iter().map(|(name, pair)| reading.module(name, pair)).collect::<Result<Vec<_>, _>>()?;
-        let replaced = reading.replaced(&sorted.whole)?;
+        let replaced = reading.replaced(&sorted)?;
         reading.check_targets(&modules, &replaced)?;
         Ok(Adapter { path: path.to_owned(), config: reading.config, modules, replaced, notices })
     }
@@ -146,7 +154,8 @@ impl Reading<'_> {
                 sorted.pairs.entry(module).or_default().b = Some(name.clone());
             } else {
                 let whole = inner.replace(".modules_to_save", "").replace(".base_layer", "");
-                sorted.whole.insert(whole, name.clone());
+                let under = inner.contains(".base_layer");
+                sorted.whole.insert(whole, Whole { name: name.clone(), under });
             }
         }
         if let Some(name) = self.tensors.unreadable().keys().next() {
@@ -235,24 +244,29 @@ impl Reading<'_> {
         }
     }
 
-    fn replaced(&self, whole: &BTreeMap<String, String>) -> Result<BTreeMap<String, Replaced>, Error> {
+    fn replaced(&self, sorted: &Sorted) -> Result<BTreeMap<String, Replaced>, Error> {
         let mut replaced = BTreeMap::new();
-        for (theirs, name) in whole {
+        for (theirs, Whole { name, under }) in &sorted.whole {
             let module = theirs.rsplit_once('.').map_or(theirs.as_str(), |(module, _)| module);
-            let expected = self.config.replaces(module) || (theirs.ends_with(".bias") && self.brings_bias(module));
-            if !expected {
+            let bias = theirs.ends_with(".bias");
+            let adapted = *under && !bias && sorted.pairs.contains_key(module);
+            if !adapted && !self.config.replaces(module) && !(bias && self.brings_bias(module)) {
                 return Err(self.error(name, "nothing in the configuration asks for this tensor"));
             }
             let places = self.base.places.get(theirs);
             let places = places.ok_or_else(|| self.error(name, format!("the base has no weight `{theirs}`")))?;
             for place in places {
-                if self.base.tied && matches!(place.ours.as_str(), "head.weight" | "embed.tokens.weight") {
+                let one_of_two = matches!(place.ours.as_str(), "head.weight" | "embed.tokens.weight");
+                let shared = self.base.tied && one_of_two;
+                if shared && !adapted {
                     let problem = "the base uses one matrix as token table and output matrix, and the adapter replaces \
                                    one of them";
                     return Err(self.error(name, problem));
                 }
                 let values = self.read(name, &place.layout.their_shape)?;
-                replaced.insert(place.ours.clone(), place.take(&values));
+                // Under their adapters the two are still one.
+                let ours = if shared { "embed.tokens.weight" } else { place.ours.as_str() };
+                replaced.insert(ours.to_owned(), place.take(&values));
             }
         }
         Ok(replaced)

@@ -36,4 +36,4 @@ pub use output::{Choice, Event, Finish, Output, Prompt, Timings, Usage};
 pub use request::Surroundings;
 pub use sampler::SamplerKind;
 pub use score::{Method, Perplexity, Score};
-pub use translate::{Task, TaskPrompt, TextTask};
+pub use translate::{TaskPrompt, TextTask, Writing};

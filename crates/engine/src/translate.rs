@@ -9,6 +9,7 @@ use crate::defaults::Resolved;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::output::Prompt;
+use crate::tasks::Task;
 use attend_model::GenerationDefaults;
 use attend_text::{
     EncodeOptions, Language, LanguagePlace, Tokenizer, Truncation, TruncationStrategy, language_code, language_name,
@@ -17,7 +18,7 @@ use serde_json::Value;
 
 /// What is to be done with a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Task {
+pub enum Writing {
     /// Languages by code or name, as [`Tokenizer::language`] reads them; `None`: what the model's files say.
     Translate {
         source: Option<String>,
@@ -57,14 +58,15 @@ impl Engine<'_> {
     /// # Errors
     /// Models that are not encoder-decoders or have no tokenizer; languages that the model does not know, or that must be
     /// said and are not.
-    pub fn text_task(&self, task: &Task, prefix: Option<&str>) -> Result<TextTask, Error> {
-        if !self.is_encoder_decoder() {
-            let what = "this task needs a model with an encoder and a decoder; this one continues a text";
-            return Err(Error::Unsupported(what.into()));
-        }
+    pub fn text_task(&self, task: &Writing, prefix: Option<&str>) -> Result<TextTask, Error> {
+        let ability = match task {
+            Writing::Translate { .. } => Task::Translate,
+            Writing::Summarize => Task::Summarize,
+        };
+        ability.check(self.source().spec())?;
         let (name, languages) = match task {
-            Task::Translate { source, target } => ("translation", (source.as_deref(), target.as_deref())),
-            Task::Summarize => ("summarization", (None, None)),
+            Writing::Translate { source, target } => ("translation", (source.as_deref(), target.as_deref())),
+            Writing::Summarize => ("summarization", (None, None)),
         };
         let config = self.described.checkpoint.config();
         let mut found = TextTask {
@@ -76,7 +78,7 @@ impl Engine<'_> {
             notices: Vec::new(),
         };
         self.use_settings(&mut found, name)?;
-        if let Task::Translate { .. } = task {
+        if let Writing::Translate { .. } = task {
             self.tell_languages(&mut found, languages, prefix.is_some())?;
         }
         if let Some(prefix) = prefix {

@@ -29,11 +29,14 @@ pub mod screen;
 pub mod session;
 pub mod show;
 pub mod similarity;
+pub mod summarize;
 pub mod tag;
 pub mod task;
 pub mod tokens;
+pub mod translate;
 pub mod values;
 pub mod verify;
+pub mod writing;
 pub mod zero_shot;
 
 use anyhow::Result;
@@ -80,6 +83,10 @@ pub enum Command {
     Answer(Box<answer::AnswerArgs>),
     /// Labels of one's own, judged by a model of entailment
     ZeroShot(Box<zero_shot::ZeroShotArgs>),
+    /// Texts in another language
+    Translate(Box<translate::TranslateArgs>),
+    /// The gist of each text
+    Summarize(Box<summarize::SummarizeArgs>),
     /// What a model is made of, layer by layer
     Show(show::ShowArgs),
     /// How a text is cut into tokens
@@ -132,6 +139,8 @@ fn dispatch(command: Command) -> Result<bool> {
         Command::Fill(args) => fill::run(&args),
         Command::Answer(args) => answer::run(&args),
         Command::ZeroShot(args) => zero_shot::run(&args),
+        Command::Translate(args) => translate::run(&args),
+        Command::Summarize(args) => summarize::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Tokens(args) => tokens::run(&args),
         Command::Logits(args) => logits::run(&args),

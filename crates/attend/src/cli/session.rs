@@ -218,7 +218,7 @@ impl Session {
 }
 
 /// An engine's complaint about a parameter that was given is a mistake of usage, and the user knows it by its flag.
-fn blame(error: attend_engine::Error, flags: &[(String, &'static str)]) -> anyhow::Error {
+pub fn blame(error: attend_engine::Error, flags: &[(String, &'static str)]) -> anyhow::Error {
     let place = match &error {
         attend_engine::Error::Parameter { name, .. } => name.as_str(),
         attend_engine::Error::TokenId { place, .. } => place,

@@ -74,14 +74,14 @@ impl Task {
             // What the last layer says of a text is a vector, whatever head stands on it.
             Task::Embed | Task::Similarity => !both || spec.head == Head::None,
             Task::Rerank => match spec.head {
-                Head::Sequence { labels, .. } => labels == 1 && !both,
+                Head::Sequence { labels, .. } => labels == 1,
                 Head::None | Head::Lm(_) | Head::Token { .. } | Head::Span { .. } => Task::Embed.fits(spec),
             },
-            Task::Classify => matches!(spec.head, Head::Sequence { .. }) && !both,
-            Task::ZeroShot => matches!(spec.head, Head::Sequence { labels, .. } if labels >= 2) && !both,
+            Task::Classify => matches!(spec.head, Head::Sequence { .. }),
+            Task::ZeroShot => matches!(spec.head, Head::Sequence { labels, .. } if labels >= 2),
             Task::Tag => matches!(spec.head, Head::Token { .. }) && !both,
             Task::Fill => matches!(spec.head, Head::Lm(_)) && encoder,
-            Task::Answer => matches!(spec.head, Head::Span { .. }) && !both,
+            Task::Answer => matches!(spec.head, Head::Span { .. }),
             Task::Translate | Task::Summarize => generates && both,
         }
     }

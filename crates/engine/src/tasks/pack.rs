@@ -2,6 +2,7 @@
 
 use super::reader::{Encoded, TaskModel};
 use crate::error::Error;
+use attend_nn::spec::{Body, Head};
 use attend_nn::{Batch, Nobody, Sequence};
 use std::ops::ControlFlow;
 
@@ -52,12 +53,8 @@ impl TaskModel<'_> {
         let length = |index: usize| items.get(index).map_or(0, |item| item.encoding.len());
         for inputs in steps(items.len(), length, self.options.batch_tokens) {
             let lengths: Vec<usize> = inputs.iter().map(|&index| length(index)).collect();
-            let sequences = inputs.iter().filter_map(|&index| items.get(index)).map(|item| Sequence {
-                token_types: self.has_types().then_some(item.encoding.type_ids.as_slice()),
-                ..Sequence::new(&item.encoding.ids)
-            });
-            let mut batch = Batch { sequences: sequences.collect(), encoded: None };
-            let hidden = self.model.forward(self.stack, &mut batch, &self.options.run, &mut Nobody)?;
+            let chosen: Vec<&Encoded> = inputs.iter().filter_map(|&index| items.get(index).copied()).collect();
+            let hidden = self.read(&chosen)?;
             take(&Packed { inputs: &inputs, lengths: &lengths, hidden: &hidden })?;
             let step = Step { inputs: inputs.len(), tokens: lengths.iter().sum() };
             if watch(step).is_break() {
@@ -65,6 +62,28 @@ impl TaskModel<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The hidden states of one step: of the reading stack, or, under a head of an encoder-decoder, of its decoder, which
+    /// reads the texts once more.
+    fn read(&self, items: &[&Encoded]) -> Result<Vec<f32>, Error> {
+        let spec = self.model.spec();
+        if matches!(spec.body, Body::EncoderDecoder { .. })
+            && matches!(spec.head, Head::Sequence { .. } | Head::Span { .. })
+        {
+            let texts: Vec<&[u32]> = items.iter().map(|item| item.encoding.ids.as_slice()).collect();
+            let starts: Option<Vec<u32>> = texts.iter().map(|text| self.described.start_of(text)).collect();
+            let starts = starts.ok_or_else(|| {
+                Error::Unsupported("no file says with which token the decoder starts (decoder_start_token_id)".into())
+            })?;
+            return Ok(self.model.read_twice(&texts, &starts, &self.options.run, &mut Nobody)?);
+        }
+        let sequences = items.iter().map(|item| Sequence {
+            token_types: self.has_types().then_some(item.encoding.type_ids.as_slice()),
+            ..Sequence::new(&item.encoding.ids)
+        });
+        let mut batch = Batch { sequences: sequences.collect(), encoded: None };
+        Ok(self.model.forward(self.stack, &mut batch, &self.options.run, &mut Nobody)?)
     }
 
     /// As [`TaskModel::each_step`], collecting what `of` makes of each input's rows, in the inputs' order.
@@ -92,7 +111,9 @@ impl TaskModel<'_> {
     pub(crate) fn sequence_logits(&self, items: &[&Encoded], watch: &mut Watch<'_>) -> Result<Vec<Vec<f32>>, Error> {
         let mut rows = vec![Vec::new(); items.len()];
         self.each_step(items, watch, &mut |packed| {
-            let logits = self.model.sequence_logits(packed.hidden, packed.lengths, &mut Nobody)?;
+            let chosen = packed.inputs.iter().filter_map(|&index| items.get(index));
+            let texts: Vec<&[u32]> = chosen.map(|item| item.encoding.ids.as_slice()).collect();
+            let logits = self.model.sequence_logits_of(packed.hidden, &texts, &mut Nobody)?;
             let labels = logits.len() / packed.inputs.len().max(1);
             for (&index, row) in packed.inputs.iter().zip(logits.chunks_exact(labels.max(1))) {
                 super::finite(row).map_err(|source| source.of_input(index))?;

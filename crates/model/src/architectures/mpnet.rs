@@ -28,7 +28,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let ffn = Ffn::Mlp { hidden: s.hidden, activation: c.activation("hidden_act", Activation::Gelu)?, bias: true };
     // The padding token is this one whatever the configuration says.
     let (positions, padding, context) = counted(c, &s, 1)?;
-    let embed = Embed { positions, uncounted: padding, norm: Some(norm), ..embed(&s) };
+    let embed = Embed { positions, uncounted: padding, padding, norm: Some(norm), ..embed(&s) };
     let mut stack = post_norm(&s, embed, norm, Position::StackBias, ffn);
     // The buckets are these whatever the configuration says; rows beyond them would never be read.
     c.only("relative_attention_num_buckets", &[json!(32)], "the model has 32 buckets")?;

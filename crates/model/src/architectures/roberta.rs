@@ -37,7 +37,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let ffn = Ffn::Mlp { hidden: s.hidden, activation: c.activation("hidden_act", Activation::Gelu)?, bias: true };
     let (positions, padding, context) = counted(c, &s, c.whole_opt("pad_token_id")?.unwrap_or(1))?;
     let types = Some(c.count_or(&["type_vocab_size"], 2)?);
-    let embed = Embed { positions, uncounted: padding, token_types: types, norm: Some(norm), ..embed(&s) };
+    let embed = Embed { positions, uncounted: padding, padding, token_types: types, norm: Some(norm), ..embed(&s) };
     // The head's activation is this one whatever the layers have.
     let transform = Some(Transform { norm: Some(norm), ..dense_head(Activation::Gelu) });
     let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };

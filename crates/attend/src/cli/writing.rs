@@ -96,7 +96,7 @@ impl Job<'_> {
             add("num_beams", "n", w.n.map(Value::from));
         }
         // One answer to each text: what a file says of several is for other callers.
-        if w.n.is_none() {
+        if w.n.is_none() && task.generation.num_return_sequences.is_some_and(|n| n > 1) {
             add("num_return_sequences", "n", Some(json!(1)));
         }
         let flags: Vec<(String, &'static str)> =

@@ -75,12 +75,6 @@ pub enum Error {
     Unsupported(String),
 }
 
-impl From<attend_model::Error> for Error {
-    fn from(error: attend_model::Error) -> Error {
-        Error::Files(Box::new(error))
-    }
-}
-
 impl Error {
     /// The same error with the index of the input that it is about.
     pub(crate) fn of_input(self, index: usize) -> Error {

@@ -142,6 +142,8 @@ def train(subject, inputs):
             loss = (hidden[real].tanh() @ inputs["train.readout"]).sum() / real.sum()
         else:
             switches = {"use_cache": False} if "use_cache" in subject.takes else {}
+            if subject.kind == "seq2seq":
+                switches["decoder_input_ids"] = inputs["right.decoder_input_ids"]
             loss = model(**given, **labels, **switches, return_dict=True).loss
         loss.backward()
     grads, left_out = {}, []

@@ -179,7 +179,7 @@ def decoder_inputs(subject, labels):
     """The labels one place later, as the model's own training makes them."""
     prepare = getattr(subject.model, "prepare_decoder_input_ids_from_labels", None)
     if prepare is not None:
-        return prepare(labels=labels)
+        return prepare(labels=labels.clone())  # some write into what they are given
     filled = labels.masked_fill(labels == IGNORED, subject.pad)
     start = torch.full_like(filled[:, :1], subject.config.decoder_start_token_id)
     return torch.cat([start, filled[:, :-1]], dim=1)

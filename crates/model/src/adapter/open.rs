@@ -250,7 +250,7 @@ impl Reading<'_> {
             let module = theirs.rsplit_once('.').map_or(theirs.as_str(), |(module, _)| module);
             let bias = theirs.ends_with(".bias");
             let adapted = *under && !bias && sorted.pairs.contains_key(module);
-            if !adapted && !self.config.replaces(module) && !(bias && self.brings_bias(module)) {
+            if !(adapted || self.config.replaces(module) || bias && self.brings_bias(module)) {
                 return Err(self.error(name, "nothing in the configuration asks for this tensor"));
             }
             let places = self.base.places.get(theirs);

@@ -16,7 +16,7 @@ const QUANTIZATION_VERSION: u32 = 2;
 pub fn write_gguf(source: &Described, target: &Target, plan: &mut Plan) -> Result<Written, Error> {
     let (exporter, mut keys, notices) = match (source.checkpoint.kind(), source.checkpoint.gguf()) {
         (Kind::Gguf, Some(metadata)) => same(source, metadata)?,
-        (Kind::Gguf | Kind::HuggingFace, _) => other(source, target)?,
+        (Kind::Gguf | Kind::HuggingFace | Kind::Described, _) => other(source, target)?,
     };
     keys.retain(|(key, _)| key != "general.file_type" && key != "general.quantization_version");
     let types: Vec<_> = exporter.tensors.iter().map(plan.types).collect();
@@ -41,7 +41,7 @@ pub fn write_gguf(source: &Described, target: &Target, plan: &mut Plan) -> Resul
 pub fn tensors(source: &Described, target: &Target) -> Result<Vec<ExportTensor>, Error> {
     let (exporter, ..) = match (source.checkpoint.kind(), source.checkpoint.gguf()) {
         (Kind::Gguf, Some(metadata)) => same(source, metadata)?,
-        (Kind::Gguf | Kind::HuggingFace, _) => {
+        (Kind::Gguf | Kind::HuggingFace | Kind::Described, _) => {
             let draft = Scratch(target.beside("draft"));
             return Ok(to_gguf(source, &draft.0)?.exporter.tensors);
         }

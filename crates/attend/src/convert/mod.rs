@@ -60,7 +60,7 @@ pub fn write(source: &Described, target: &Target, plan: &mut Plan) -> Result<Wri
     }
     match source.checkpoint.kind() {
         Kind::Gguf => write_folder(source, target, plan),
-        Kind::HuggingFace => Err(Error::SameKind { path: source.checkpoint.path().to_path_buf() }),
+        Kind::HuggingFace | Kind::Described => Err(Error::SameKind { path: source.checkpoint.path().to_path_buf() }),
     }
 }
 

@@ -82,7 +82,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         _ => return Err(wanted()),
     };
     let bytes = number * scale;
-    if bytes >= 1.0 && bytes < 1e19 { Ok(bytes as u64) } else { Err(wanted()) }
+    if (1.0..1e19).contains(&bytes) { Ok(bytes as u64) } else { Err(wanted()) }
 }
 
 /// A type that weights can be kept in, by its name; `q4_k_m` and the like are mixtures around their main type.

@@ -10,7 +10,7 @@ use crate::names::{Table, Verb};
 use crate::reader::{Log, Reader};
 use attend_format::{Checkpoint, Config, Kind, unsupported_quantization};
 use attend_kernels::DType;
-use attend_nn::spec::ModelSpec;
+use attend_nn::spec::{Ffn, Layer, ModelSpec};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -109,6 +109,11 @@ pub(crate) fn described(checkpoint: Checkpoint, available: Option<u64>) -> Resul
         return Err(too_many_layers(&checkpoint, spec.ok().as_ref(), layers, available));
     }
     let spec = spec?;
+    let repeated = repeated_tensors(&spec);
+    if repeated > MOST_TENSORS {
+        let problem = format!("{repeated} tensors of experts and of latent heads are claimed, more than any model has");
+        return Err(Error::Config { file: checkpoint.config().file().into(), field: "experts".into(), problem });
+    }
     let table = known.table(&spec, checkpoint.kind())?;
     let mapped = match checkpoint.has_weights() {
         true => mapping::map(&spec, &table, &checkpoint),
@@ -126,6 +131,21 @@ pub(crate) fn described(checkpoint: Checkpoint, available: Option<u64>) -> Resul
     notices.dedup();
     let (tensors, copies) = (mapping.tensors, mapping.copies);
     Ok(Described { spec, architecture: known.name, checkpoint, tensors, copies, notices, generation, known, rotates })
+}
+
+/// More tensors than any model has, of those whose number a single field of a configuration decides.
+const MOST_TENSORS: u64 = 1 << 21;
+
+/// Tensors of experts, and of heads that have some of their own.
+fn repeated_tensors(spec: &ModelSpec) -> u64 {
+    let of_layer = |layer: &Layer| {
+        let experts = match &layer.ffn {
+            Ffn::Mlp { .. } | Ffn::Gated { .. } => 0,
+            Ffn::Moe(moe) => 3 * moe.experts as u64,
+        };
+        experts + if layer.attention.latent.is_some() { 2 * layer.attention.heads as u64 } else { 0 }
+    };
+    spec.stacks().iter().flat_map(|(_, _, stack)| &stack.layers).map(of_layer).fold(0, u64::saturating_add)
 }
 
 /// The tensors that a model without weights would have, in the type that its configuration names.

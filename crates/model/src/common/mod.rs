@@ -3,6 +3,7 @@
 mod activation;
 pub use activation::activation_named;
 
+mod disentangled;
 mod encoder;
 mod experts;
 mod head;
@@ -13,6 +14,7 @@ mod translator;
 mod windows;
 
 pub use activation::feed_forward;
+pub use disentangled::{conv, disentangled, terms};
 pub use encoder::{EncoderHeads, absolute, counted, dense_head, encoder, encoder_only, post_norm};
 pub use experts::{
     ExpertDefaults, SharedDefaults, dense_then_sparse, expert_groups, experts, has_experts, sparse_layers,

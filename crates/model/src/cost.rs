@@ -13,7 +13,7 @@ pub fn parameters(spec: &ModelSpec) -> u128 {
 pub fn active_parameters(spec: &ModelSpec) -> u128 {
     let idle = |stack: &Stack| -> u128 {
         let of_layer = |layer: &Layer| match &layer.ffn {
-            Ffn::Mlp { .. } | Ffn::Gated { .. } => 0,
+            Ffn::Mlp { .. } | Ffn::Gated { .. } | Ffn::GatedOutBias { .. } => 0,
             Ffn::Moe(moe) => {
                 let biases = if moe.bias { 2 * moe.hidden + stack.width } else { 0 };
                 let expert = 3 * stack.width as u128 * moe.hidden as u128 + biases as u128;

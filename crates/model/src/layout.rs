@@ -43,7 +43,7 @@ impl Layout {
             paired: 0,
             entry: (0, 1),
             before: 0,
-            width: shape.get(1).copied().unwrap_or(1),
+            width: shape.iter().skip(1).product(),
         }
     }
 
@@ -242,7 +242,7 @@ fn entry(name: &str, spec: &ModelSpec) -> Option<(usize, usize)> {
     let (layer, rest) = layer_of(name, spec)?;
     let count = match &layer.ffn {
         Ffn::Moe(moe) if rest.starts_with("ffn.") => moe.experts,
-        Ffn::Moe(_) | Ffn::Mlp { .. } | Ffn::Gated { .. } => attention_of(name, spec)?.heads,
+        Ffn::Moe(_) | Ffn::Mlp { .. } | Ffn::Gated { .. } | Ffn::GatedOutBias { .. } => attention_of(name, spec)?.heads,
     };
     Some((second_number(name)?, count))
 }

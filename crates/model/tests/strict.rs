@@ -124,7 +124,9 @@ fn a_model_beyond_the_memory_is_described_and_not_loaded() {
 fn activations_are_told_apart_and_unknown_ones_refused() {
     let named = |name: &str| Tiny::golden("bert-base").with("hidden_act", json!(name));
     let activation = |name: &str| match named(name).describe().unwrap().spec.output_stack().layers[0].ffn {
-        Ffn::Mlp { activation, .. } | Ffn::Gated { activation, .. } => activation,
+        Ffn::Mlp { activation, .. } | Ffn::Gated { activation, .. } | Ffn::GatedOutBias { activation, .. } => {
+            activation
+        }
         Ffn::Moe(_) => panic!("no experts here"),
     };
     assert_eq!(activation("gelu"), Activation::Gelu);

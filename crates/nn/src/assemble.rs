@@ -368,9 +368,10 @@ impl<S: WeightSource> Builder<'_, S> {
     }
 
     fn ffn(&mut self, name: &str, ffn: &Ffn, width: usize) -> Result<FeedForward, S::Error> {
-        let (hidden, activation, bias, gated) = match *ffn {
-            Ffn::Mlp { hidden, activation, bias } => (hidden, activation, bias, false),
-            Ffn::Gated { hidden, activation, bias } => (hidden, activation, bias, true),
+        let (hidden, activation, bias, out_bias, gated) = match *ffn {
+            Ffn::Mlp { hidden, activation, bias } => (hidden, activation, bias, bias, false),
+            Ffn::Gated { hidden, activation, bias } => (hidden, activation, bias, bias, true),
+            Ffn::GatedOutBias { hidden, activation } => (hidden, activation, false, true, true),
             Ffn::Moe(ref moe) => return Ok(FeedForward::Moe(Box::new(self.moe(name, moe, width)?))),
         };
         let gate = match gated {
@@ -378,7 +379,7 @@ impl<S: WeightSource> Builder<'_, S> {
             false => None,
         };
         let up = self.linear(&format!("{name}.up"), hidden, width, bias)?;
-        let down = self.linear(&format!("{name}.down"), width, hidden, bias)?;
+        let down = self.linear(&format!("{name}.down"), width, hidden, out_bias)?;
         Ok(FeedForward::Dense(FfnLayer { activation, gate, up, down }))
     }
 

@@ -191,6 +191,10 @@ impl List {
                 self.linear(&format!("{name}.ffn.down"), width, *hidden, *bias);
             }
             Ffn::Gated { hidden, bias, .. } => self.gated(&format!("{name}.ffn"), *hidden, width, *bias),
+            Ffn::GatedOutBias { hidden, .. } => {
+                self.gated(&format!("{name}.ffn"), *hidden, width, false);
+                self.push(format!("{name}.ffn.down.bias"), vec![width]);
+            }
             Ffn::Moe(moe) => self.experts(&format!("{name}.ffn"), moe, width),
         }
     }

@@ -341,6 +341,8 @@ pub enum Ffn {
     Mlp { hidden: usize, activation: Activation, bias: bool },
     /// `down(act(gate(x)) * up(x))` (Shazeer 2020)
     Gated { hidden: usize, activation: Activation, bias: bool },
+    /// `down(act(gate(x)) * up(x)) + b`: a bias on the last matrix alone (GTE).
+    GatedOutBias { hidden: usize, activation: Activation },
     /// A few of many gated parts for each token.
     Moe(Moe),
 }

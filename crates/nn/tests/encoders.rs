@@ -115,6 +115,13 @@ fn encoders() -> Vec<(String, ModelSpec)> {
             with(&|stack| stack.embed.token_dropout = Some(TokenDropout { mask: 5, rate: 0.12 })),
         ),
     ];
+    list.push((
+        "gated, with a bias at the end".to_owned(),
+        with(&|stack| {
+            let ffn = Ffn::GatedOutBias { hidden: 10, activation: Activation::Gelu };
+            stack.layers.iter_mut().for_each(|layer| layer.ffn = ffn.clone());
+        }),
+    ));
     for groups in [1, 3] {
         let conv = Conv { kernel: 3, groups, activation: Activation::Tanh, norm: LAYER };
         list.push((format!("convolution in {groups} groups"), with(&|stack| stack.conv = Some(conv))));

@@ -32,6 +32,7 @@ mod gpt_neox;
 mod gpt_oss;
 mod gptj;
 mod granite;
+mod gte;
 mod llama;
 mod m2m100;
 mod marian;
@@ -108,6 +109,7 @@ static ALL: &[&Architecture] = &[
     &gpt_neox::GPT_NEOX,
     &gptj::GPTJ,
     &granite::GRANITE,
+    &gte::GTE,
     &llama::LLAMA,
     &m2m100::M2M100,
     &marian::MARIAN,
@@ -124,6 +126,7 @@ static ALL: &[&Architecture] = &[
     &openai_gpt::OPENAI_GPT,
     &opt::OPT,
     &phi::PHI,
+    &gte::NEW,
     &nomic_bert::NOMIC_BERT,
     &pegasus::PEGASUS,
     &phi3::PHI3,

@@ -191,7 +191,7 @@ impl Keys<'_> {
 /// The width of a feed-forward part.
 fn hidden(ffn: &Ffn) -> usize {
     match ffn {
-        Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. } => *hidden,
+        Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. } | Ffn::GatedOutBias { hidden, .. } => *hidden,
         Ffn::Moe(moe) => moe.hidden,
     }
 }

@@ -107,6 +107,7 @@ impl Fields {
         let (hidden, activation, bias, gated) = match ffn {
             Ffn::Mlp { hidden, activation, bias } => (*hidden, *activation, *bias, false),
             Ffn::Gated { hidden, activation, bias } => (*hidden, *activation, *bias, true),
+            Ffn::GatedOutBias { hidden, activation } => (*hidden, *activation, false, true),
             Ffn::Moe(moe) => {
                 let activation = match moe.unit {
                     GatedUnit::Product(activation) => activation,

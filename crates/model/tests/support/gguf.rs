@@ -121,7 +121,9 @@ impl Writer<'_> {
 
     fn ffn(&mut self, ffn: &Ffn) {
         match ffn {
-            Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. } => self.u32("feed_forward_length", *hidden),
+            Ffn::Mlp { hidden, .. } | Ffn::Gated { hidden, .. } | Ffn::GatedOutBias { hidden, .. } => {
+                self.u32("feed_forward_length", *hidden)
+            }
             Ffn::Moe(moe) => {
                 self.u32("feed_forward_length", moe.hidden);
                 self.u32("expert_feed_forward_length", moe.hidden);

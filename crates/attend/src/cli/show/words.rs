@@ -194,6 +194,9 @@ pub fn ffn(ffn: &Ffn) -> String {
         Ffn::Gated { hidden, activation, bias } => {
             format!("down({}(gate(x)) * up(x)), hidden {hidden}, {}", activation_name(*activation), with(*bias))
         }
+        Ffn::GatedOutBias { hidden, activation } => {
+            format!("down({}(gate(x)) * up(x)), hidden {hidden}, bias on down alone", activation_name(*activation))
+        }
         Ffn::Moe(moe) => {
             let shared = match &moe.shared {
                 None => String::new(),
@@ -236,7 +239,9 @@ fn router(router: &Router) -> String {
 pub fn ffn_name(ffn: &Ffn) -> String {
     match ffn {
         Ffn::Mlp { hidden, activation, .. } => format!("{} {hidden}", activation_name(*activation)),
-        Ffn::Gated { hidden, activation, .. } => format!("gated {} {hidden}", activation_name(*activation)),
+        Ffn::Gated { hidden, activation, .. } | Ffn::GatedOutBias { hidden, activation } => {
+            format!("gated {} {hidden}", activation_name(*activation))
+        }
         Ffn::Moe(moe) => format!("{} of {} experts of {}", moe.chosen, moe.experts, moe.hidden),
     }
 }

@@ -2,6 +2,7 @@
 
 mod backward;
 mod latent;
+mod padding;
 mod relative;
 
 pub(crate) use backward::{CrossGradient, StepGradient};
@@ -233,6 +234,9 @@ impl AttentionLayer {
                 }
             }
             (KeySource::Own { .. } | KeySource::Encoded { .. }, _) => run(&mut calls),
+        }
+        if let (KeySource::Own { value, .. }, Values::Projected(_)) = (source, &self.value) {
+            step.packed.sequences.iter().for_each(|packed| self.mix_blind(packed, value, &mut mixed));
         }
         if let Values::Latent(latent) = &self.value {
             mixed = latent.values(&mut mixed, site, observer);

@@ -35,7 +35,8 @@ pub struct Sequence<'a> {
     /// Position `p` uses `max(rope_length, p + 1)`. Where absent, the sequence's length after this step.
     pub rope_length: Option<usize>,
     /// The last tokens of the sequence that no token sees as keys: padding, computed as a padded batch would. 0 unless
-    /// a comparison with such a batch needs their values; not together with a cache.
+    /// a comparison with such a batch needs their values (a row whose window holds no key then mixes all columns evenly,
+    /// as that batch does); not together with a cache.
     pub padding: usize,
     /// Keys and values of the tokens before these; the new ones are added. Absent for encoders and training.
     pub cache: Option<&'a mut KvCache>,

@@ -202,3 +202,37 @@ fn the_token_to_read_at_must_be_there() {
     let error = model.sequence_logits_of(&hidden, &[&data[0], &data[1]], &mut Nobody).unwrap_err();
     assert_eq!(error, attend_nn::Error::NoSuchToken { sequence: 1, id: 5 });
 }
+
+#[test]
+fn padding_whose_window_holds_no_key_mixes_all_columns() {
+    let mut spec = spec(Head::Token { labels: LABELS, transform: None, bias: true }, None);
+    for layer in &mut stack_mut(&mut spec).layers {
+        layer.attention.mask = Mask::Window { left: 1, right: 1 };
+    }
+    let ids = Random(41).tokens(7);
+    let batch = || Batch::one(Sequence { padding: 4, ..Sequence::new(&ids) });
+    let hidden = |model: &Model, observer: &mut dyn Observer| {
+        model.forward(StackKind::Encoder, &mut batch(), &RunOptions::default(), observer).unwrap()
+    };
+    let labels: Vec<Option<usize>> = (0..7).map(|row| Some(row % LABELS)).collect();
+    let weights = Weights::random(&spec, 42);
+    let model = weights.model(&spec);
+    let (mut tape, mut grads) = (Tape::new(), Gradients::all());
+    let logits = model.logits(&hidden(&model, &mut tape), &mut tape).unwrap();
+    let loss = cross_entropy(&logits, LABELS, &labels);
+    let dhidden = model.backward_logits(&tape, &loss.gradient, &mut grads);
+    model.backward(StackKind::Encoder, &batch(), &tape, &dhidden, &mut grads).unwrap();
+    let value = |model: &Model| {
+        let logits = model.logits(&hidden(model, &mut Nobody), &mut Nobody).unwrap();
+        cross_entropy(&logits, LABELS, &labels).value
+    };
+    differences("padding", &spec, &weights, &grads, &value);
+    // What the real tokens give does not depend on the padding.
+    let alone = model.forward(
+        StackKind::Encoder,
+        &mut Batch::one(Sequence::new(&ids[..3])),
+        &RunOptions::default(),
+        &mut Nobody,
+    );
+    assert_eq!(hidden(&model, &mut Nobody)[..3 * WIDTH], alone.unwrap()[..]);
+}

@@ -142,6 +142,9 @@ impl AttentionLayer {
                 d_sinks: dsinks.as_deref_mut(),
             };
             attention_backward(&inputs, &dmixed[rows.start * out_width..rows.end * out_width], &mut slots);
+            if let (CrossGradient::Own, Values::Projected(_)) = (source, &self.value) {
+                self.blind_backward(packed, dmixed, &mut d.value);
+            }
             if let (Some(vectors), Some(table), Some(d_table)) = (&mut relative, &table, &d_table) {
                 vectors.backward(table, d_table, (query, &mut d.query), (key, &mut d.key));
             }

@@ -140,7 +140,7 @@ const MOST_TENSORS: u64 = 1 << 21;
 fn repeated_tensors(spec: &ModelSpec) -> u64 {
     let of_layer = |layer: &Layer| {
         let experts = match &layer.ffn {
-            Ffn::Mlp { .. } | Ffn::Gated { .. } => 0,
+            Ffn::Mlp { .. } | Ffn::Gated { .. } | Ffn::GatedOutBias { .. } => 0,
             Ffn::Moe(moe) => 3 * moe.experts as u64,
         };
         experts + if layer.attention.latent.is_some() { 2 * layer.attention.heads as u64 } else { 0 }

@@ -108,7 +108,9 @@ pub fn to_gguf<'a>(source: &'a Described, draft: &Path) -> Result<Converted<'a>,
     };
     let mut notices = Vec::new();
     let (spec, table) = trimmed(source, Kind::Gguf, &mut notices).map_err(&no_form)?;
-    let name = gguf_name(source.known, &spec)
+    let names = gguf_names(source.known, &spec);
+    let usual = *names
+        .first()
         .ok_or_else(|| no_form(format!("the format does not have the architecture {}", source.architecture)))?;
     let mut exporter = Exporter::new(source, &spec, &table)?;
     let computed = gguf::computed(&spec);
@@ -136,7 +138,7 @@ pub fn to_gguf<'a>(source: &'a Described, draft: &Path) -> Result<Converted<'a>,
         };
     let mut first_problem = None;
     let mut found = None;
-    for extras in ladder {
+    for (name, extras) in names.iter().flat_map(|name| ladder.map(|extras| (*name, extras))) {
         let metadata = gguf::metadata(&spec, name, extras);
         let problem = match read_back(&metadata) {
             Ok(described) => difference(&spec, &described.spec),
@@ -144,17 +146,17 @@ pub fn to_gguf<'a>(source: &'a Described, draft: &Path) -> Result<Converted<'a>,
         };
         match problem {
             None => {
-                found = Some(metadata);
+                found = Some((name, metadata));
                 break;
             }
             Some(problem) => drop(first_problem.get_or_insert(problem)),
         }
     }
-    let mut metadata = match found {
-        Some(metadata) => metadata,
+    let (name, mut metadata) = match found {
+        Some(found) => found,
         None => {
             let problem = first_problem.unwrap_or_default();
-            let mut metadata = gguf::metadata(&spec, name, Extras { pattern: false, scales: None });
+            let mut metadata = gguf::metadata(&spec, usual, Extras { pattern: false, scales: None });
             metadata.push((CONFIG.into(), Value::String(whole_config(source, &spec)?)));
             let described = read_back(&metadata).map_err(|error| no_form(format!("{problem}; {error}")))?;
             if let Some(problem) = difference(&spec, &described.spec) {
@@ -164,7 +166,7 @@ pub fn to_gguf<'a>(source: &'a Described, draft: &Path) -> Result<Converted<'a>,
                 "GGUF has no key for all that this model is ({problem}): the configuration is kept whole under \
                  `{CONFIG}`, which other programs do not read"
             ));
-            metadata
+            (usual, metadata)
         }
     };
     metadata.extend(generation_keys(&source.generation, name));
@@ -260,17 +262,22 @@ fn unbalanced(spec: &mut ModelSpec) -> bool {
     found
 }
 
-/// The name by which GGUF knows the architecture: its own, or that of another with the same tensors.
-fn gguf_name(known: &'static Architecture, spec: &ModelSpec) -> Option<&'static str> {
+/// The names by which GGUF may know the architecture: its own, or those of others with the same tensors, of which the
+/// one that most go by comes first.
+fn gguf_names(known: &'static Architecture, spec: &ModelSpec) -> Vec<&'static str> {
     let encoder = matches!(spec.body, Body::Encoder(_));
-    let of = |known: &Architecture| {
-        // Where the encoder alone has a name of its own, it says so.
-        let alone = known.gguf.iter().find(|name| name.ends_with("encoder")).filter(|_| encoder);
-        alone.or_else(|| known.gguf.first()).copied()
-    };
+    // Where the encoder alone has a name of its own, it says so.
+    let alone = known.gguf.iter().find(|name| name.ends_with("encoder")).filter(|_| encoder);
+    if let Some(own) = alone.or_else(|| known.gguf.first()) {
+        return vec![own];
+    }
     let table = |known: &Architecture| (known.names)(spec).gguf.concat();
-    of(known)
-        .or_else(|| architectures().iter().filter(|other| table(other) == table(known)).find_map(|other| of(other)))
+    let alike = architectures().iter().filter(|other| table(other) == table(known));
+    let mut names: Vec<&str> = alike.filter_map(|other| other.gguf.first().copied()).collect();
+    let bearers = |name: &str| architectures().iter().filter(|other| other.gguf.contains(&name)).count();
+    names.sort_by_key(|name| std::cmp::Reverse(bearers(name)));
+    names.dedup();
+    names
 }
 
 /// `source` as a Hugging Face folder. `draft` is a folder in which small files may be written and read again.

@@ -29,6 +29,7 @@ pub(super) fn config(source: &Described, spec: &ModelSpec, known: &Architecture)
         fields.layer(layer, stack.width);
     }
     fields.experts(stack);
+    fields.scales(spec, stack);
     fields.windows(stack);
     fields.rope(stack, spec);
     fields.latent(stack);
@@ -84,6 +85,12 @@ impl Fields {
         self.set(&["num_key_value_heads", "num_kv_heads"], json!(attention.kv_heads));
         self.set(&["head_dim"], json!(attention.key_dim));
         self.set(&["attention_bias"], json!(attention.out_bias));
+        if attention.qk_norm.is_some() {
+            self.set(&["use_qk_norm"], json!(true));
+        }
+        if let Some(clip) = attention.clip_qkv {
+            self.set(&["clip_qkv"], number(clip));
+        }
         if let Some(cap) = attention.soft_cap {
             self.set(&["attn_logit_softcapping"], number(cap));
         } else if layer.wiring == Wiring::Sandwich {
@@ -121,7 +128,10 @@ impl Fields {
         let name = activation_name(activation);
         self.set(&["intermediate_size", "ffn_hidden_size", "n_inner"], json!(hidden));
         self.set(&["mlp_bias", "bias", "use_bias"], json!(bias));
-        self.set(&["hidden_act", "hidden_activation", "activation_function", "activation"], json!(name));
+        self.set(&["hidden_act", "hidden_activation", "activation"], json!(name));
+        // A gated unit has a name of its own where it is called a function.
+        let gated_unit = gated && activation == Activation::Silu;
+        self.set(&["activation_function"], json!(if gated_unit { "swiglu" } else { name }));
         if layer.attention.position == Position::StackBias {
             let projection = if gated && name == "gelu_new" { "gelu" } else { name };
             let projection = if gated { format!("gated-{projection}") } else { projection.to_string() };
@@ -193,6 +203,32 @@ impl Fields {
                 // The scale's own 32 bits give no more decimals.
                 scaling.insert("mscale_all_dim".into(), json!((all * 1e5).round() / 1e5));
             }
+        }
+    }
+
+    /// The constants that multiply, where they are not what every model has.
+    fn scales(&mut self, spec: &ModelSpec, stack: &Stack) {
+        let Some(layer) = stack.layers.first() else { return };
+        // Latent attention says its scale with its widths.
+        if layer.attention.latent.is_some() {
+            return;
+        }
+        let usual = (layer.attention.key_dim as f32).powf(-0.5);
+        if stack.embed.scale != 1.0 {
+            self.set(&["embedding_multiplier"], number(stack.embed.scale));
+        }
+        if (layer.attention.scale / usual - 1.0).abs() > 1e-6 {
+            self.set(&["attention_multiplier"], number(layer.attention.scale));
+        }
+        if layer.branch_scale != 1.0 {
+            self.set(&["residual_multiplier"], number(layer.branch_scale));
+        }
+        if let Head::Lm(lm) = &spec.head
+            && lm.scale != 1.0
+            && stack.relative_bias.is_none()
+        {
+            self.set(&["logit_scale"], number(lm.scale));
+            self.set(&["logits_scaling"], number(1.0 / lm.scale));
         }
     }
 
@@ -351,15 +387,16 @@ fn scaling(rope: &Rope, context: Option<usize>) -> Value {
             "original_max_position_embeddings": original, "attention_factor": attention_factor,
             "factor": context.map(|context| context as f64 / *original as f64),
         }),
-        RopeScaling::Divisors { divisors } => llama3(rope, divisors),
+        RopeScaling::Divisors { divisors } => llama3(rope, divisors, context),
     }
 }
 
 /// A list of divisors as the scheme that converters write so: the factor is the largest, the other three numbers are
 /// tried. A list that none of them explains has no form here, which the comparison behind this finds.
-fn llama3(rope: &Rope, divisors: &[f32]) -> Value {
+fn llama3(rope: &Rope, divisors: &[f32], context: Option<usize>) -> Value {
     let most = divisors.iter().fold(1.0f32, |most, &divisor| most.max(divisor));
-    for original in [8192usize, 4096, 2048, 16384, 32768, 131_072] {
+    let stretched = context.map(|context| (context as f32 / most).round() as usize);
+    for original in stretched.into_iter().chain((3..=20).map(|power| 1usize << power)) {
         for (low, high) in [(1.0, 4.0), (1.0, 2.0), (1.0, 8.0)] {
             let scaling =
                 RopeScaling::Llama3 { factor: f64::from(most), low_freq_factor: low, high_freq_factor: high, original };

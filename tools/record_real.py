@@ -153,10 +153,13 @@ def beams_of(model, double, source, args):
     found = [m.generate(torch.tensor([source]), **settings) for m in (model, double)]
     if not torch.equal(found[0].sequences, found[1].sequences):
         return {}
-    pad = model.config.pad_token_id
-    rows = zip(found[0].sequences[:, 1:].tolist(), found[0].sequences_scores.tolist())
-    trimmed = [{"ids": [id for id in row if id != pad], "score": round(score, 6)} for row, score in rows]
-    return {"beams": trimmed}
+    ends = [model.config.eos_token_id, model.config.pad_token_id]
+    beams = []
+    for row, score in zip(found[0].sequences[:, 1:].tolist(), found[0].sequences_scores.tolist()):
+        # Behind the end token stand fillers.
+        last = next((index for index, token in enumerate(row) if token in ends), len(row) - 1)
+        beams.append({"ids": row[: last + 1], "score": round(score, 6)})
+    return {"beams": beams}
 
 
 def record_seq2seq(folder, args):

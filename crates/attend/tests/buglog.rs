@@ -57,6 +57,8 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("S2S-01", "engine/tests/seq2seq.rs", "decoders_start_with_what_the_files_say"),
     ("S2S-01", "engine/tests/seq2seq.rs", "a_missing_start_is_the_familys_default_or_an_error"),
     ("S2S-02", "engine/tests/seq2seq.rs", "languages_reach_the_encoder_and_the_first_token"),
+    ("S2S-02", "attend/tests/translate.rs", "unknown_and_missing_languages_are_said"),
+    ("S2S-03", "attend/tests/translate.rs", "every_way_in_gives_the_same_tokens"),
     ("S2S-05", "engine/tests/seq2seq.rs", "versions_of_a_family_scale_tied_logits_alone"),
     ("S2S-06", "engine/tests/seq2seq.rs", "hidden_values_beyond_16_bit_floats_stay_finite"),
     ("S2S-07", "engine/tests/seq2seq.rs", "a_search_by_hand"),

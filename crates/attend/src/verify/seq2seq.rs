@@ -7,7 +7,7 @@ use super::record::{self, Watch};
 use anyhow::{Context, Result};
 use attend_kernels::DType;
 use attend_model::Loaded;
-use attend_nn::site::Site;
+use attend_nn::site::{Place, Site};
 use attend_nn::spec::StackKind;
 use attend_nn::{AttentionKind, Batch, Encoded, KvTypes, Nobody, Recorder, RunOptions, Sequence};
 
@@ -37,6 +37,9 @@ pub fn compare_stacks(
         cross: None,
     };
     record::compare_stack(case, &encoder, &sources, recorder, comparison)?;
+    if let Some(record) = recorder.get(Site { stack: Some(StackKind::Encoder), place: Place::Hidden }) {
+        compare_encoded(case, &sources, &record.value, comparison)?;
+    }
     let decoder = Watch {
         site: Some(StackKind::Decoder),
         states: "right.decoder_hidden_states",
@@ -53,7 +56,6 @@ pub fn check_watched(case: &ModelCase, loaded: &Loaded) -> Result<Comparison> {
     let side = Side::read(case, "right")?;
     let mut recorder = record::recorder();
     let hidden = loaded.model.forward(StackKind::Encoder, &mut side.batch(), &options, &mut recorder)?;
-    compare_encoded(case, &side.rows, &hidden, &mut comparison)?;
     let rows = decoder_rows(case)?;
     let sequences = rows.iter().map(|row| Sequence::new(&row.ids)).collect();
     let mut batch = Batch { sequences, encoded: Some(Encoded { hidden: &hidden, lengths: side.lengths() }) };

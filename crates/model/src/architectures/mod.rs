@@ -32,6 +32,7 @@ mod gpt_neox;
 mod gpt_oss;
 mod gptj;
 mod granite;
+mod granitemoe;
 mod gte;
 mod llama;
 mod m2m100;
@@ -45,6 +46,7 @@ mod mpt;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
+mod olmoe;
 mod openai_gpt;
 mod opt;
 mod pegasus;
@@ -109,6 +111,7 @@ static ALL: &[&Architecture] = &[
     &gpt_neox::GPT_NEOX,
     &gptj::GPTJ,
     &granite::GRANITE,
+    &granitemoe::GRANITE_MOE,
     &gte::GTE,
     &llama::LLAMA,
     &m2m100::M2M100,
@@ -123,6 +126,7 @@ static ALL: &[&Architecture] = &[
     &t5::MT5,
     &olmo::OLMO,
     &olmo2::OLMO2,
+    &olmoe::OLMOE,
     &openai_gpt::OPENAI_GPT,
     &opt::OPT,
     &phi::PHI,

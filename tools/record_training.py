@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 STEPS, WARMUP, RATE = 8, 2, 5e-3
@@ -30,6 +31,15 @@ def load(folder):
     kind = transformers.AutoModelForSeq2SeqLM if seq2seq else transformers.AutoModelForCausalLM
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     return model.eval(), seq2seq
+
+
+def held_by(folder):
+    """The names in the folder's one file of safetensors, where the model's are the same."""
+    file = Path(folder) / "model.safetensors"
+    if not file.exists():
+        return None
+    with safe_open(file, "pt") as tensors:
+        return set(tensors.keys())
 
 
 def rows(count, length, vocab, random):
@@ -50,8 +60,13 @@ def record_run(args):
     model, seq2seq = load(args.model)
     random = torch.Generator().manual_seed(args.seed)
     vocab, pad = model.config.vocab_size, model.config.pad_token_id or 0
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
+    held = held_by(args.model)
+    for name, parameter in model.named_parameters():
+        # Tables that the reference computes come to life as parameters, and the checkpoint does not hold them.
+        parameter.requires_grad_(held is None or name in held)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    matrices = [p for p in trained if p.dim() >= 2]
+    vectors = [p for p in trained if p.dim() < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.95), eps=1e-8)
     kept = {name: [] for name in ("input_ids", "attention_mask", "losses", "grad_norms", "lrs")}
@@ -71,7 +86,7 @@ def record_run(args):
         optimizer.zero_grad()
         loss = model(input_ids=ids, attention_mask=mask, labels=labels, use_cache=False).loss
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         values = dict(input_ids=ids, attention_mask=mask, losses=loss.detach(), grad_norms=norm)
         values["lrs"] = torch.tensor(rate(step))

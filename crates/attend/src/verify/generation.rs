@@ -93,13 +93,47 @@ impl Run<'_> {
         if rows.is_empty() {
             return Ok(());
         }
-        let (options, _) = self.options(engine, "generation")?;
-        for name in rows {
+        let (options, fillers) = self.options(engine, "generation")?;
+        for (row, name) in rows.into_iter().enumerate() {
             let prompt = expected.tokens(&name)?;
             let name = name.replace(".prompt_ids", ".new_ids");
             let found = self.sequences(engine, Prompt::tokens(prompt), &options, false)?;
-            comparison.exact(&name, &found[0].0, &expected.tokens(&name)?);
+            let own = expected.tokens(&name)?;
+            comparison.exact(&name, &found[0].0, &own);
+            self.of_batch(row, &found[0].0, &own, &fillers, comparison)?;
         }
+        Ok(())
+    }
+
+    /// The same row as the reference continued it in a batch that is padded on the left and filled behind each end.
+    fn of_batch(
+        &self,
+        row: usize,
+        found: &[u32],
+        alone: &[u32],
+        fillers: &[u32],
+        comparison: &mut Comparison,
+    ) -> Result<()> {
+        let expected = &self.case.expected;
+        if !expected.has("greedy.sequences") || !expected.has("greedy.input_ids") {
+            return Ok(());
+        }
+        let (sequences, prompts) = (expected.integers("greedy.sequences")?, expected.integers("greedy.input_ids")?);
+        let (width, start) = (sequences.shape[1], prompts.shape[1]);
+        let place = format!("greedy.sequences row {row}");
+        let Some(tail) = sequences.values.chunks_exact(width).nth(row).and_then(|row| row.get(start..)) else {
+            comparison.fail(&place, "the batch has no such row");
+            return Ok(());
+        };
+        // Where lengths matter, the reference's batch may differ from its own rows.
+        if !tail.iter().zip(alone).all(|(batched, alone)| *batched == i64::from(*alone)) {
+            comparison.leave_out(format!("{place}: the reference's batch differs from its row alone"));
+            return Ok(());
+        }
+        let mut filled: Vec<i64> = found.iter().map(|id| i64::from(*id)).collect();
+        let filling = |id: &&i64| fillers.iter().any(|filler| i64::from(*filler) == **id);
+        filled.extend(tail.iter().skip(found.len()).take_while(filling));
+        comparison.exact(&place, &filled, &tail.to_vec());
         Ok(())
     }
 

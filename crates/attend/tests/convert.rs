@@ -7,7 +7,8 @@ use attend::convert::{Error, Mix, Plan, Target, is_plain, tensors, types, write}
 use attend::format::gguf::{Metadata, TOKENIZER_JSON, Value};
 use attend::kernels::{Compute, DType};
 use attend::model::{Described, ExportTensor, LoadOptions, Weights, describe, difference, load};
-use attend::nn::{Batch, Nobody, RunOptions, Sequence, WeightSource, spec::StackKind};
+use attend::nn::spec::{Body, Ffn, ModelSpec, StackKind};
+use attend::nn::{Batch, Nobody, RunOptions, Sequence, WeightSource};
 use attend::text::{EncodeOptions, Tokenizer};
 use attend_testkit::golden::{golden_root, read_json};
 use common::{attend, ids, ran, tiny};
@@ -57,6 +58,18 @@ fn cases() -> Vec<PathBuf> {
 
 /// To GGUF in 32 bits and read again, for every golden of an architecture that the format has; then from there to a
 /// folder and read again.
+/// The description without its load-balancing loss, which GGUF has no key for and only training reads.
+fn unbalanced(spec: &ModelSpec) -> ModelSpec {
+    let mut spec = spec.clone();
+    let (Body::Encoder(stack) | Body::Decoder(stack) | Body::EncoderDecoder { decoder: stack, .. }) = &mut spec.body;
+    for layer in &mut stack.layers {
+        if let Ffn::Moe(moe) = &mut layer.ffn {
+            moe.router.balance = None;
+        }
+    }
+    spec
+}
+
 #[test]
 fn every_golden_comes_back_equal() {
     let (mut there, mut back) = (0, 0);
@@ -86,7 +99,7 @@ fn every_golden_comes_back_equal() {
             assert!(values.iter().zip(&after[weight]).all(|(a, b)| a.to_bits() == b.to_bits()), "{name}: {weight}");
         }
         if before.len() == source.tensors.len() {
-            assert_eq!(difference(&source.spec, &again.spec), None, "{name}");
+            assert_eq!(difference(&unbalanced(&source.spec), &again.spec), None, "{name}");
         }
         let (first, second) = (computed(&case), computed(&gguf));
         let largest = first.iter().fold(1.0f32, |most, x| most.max(x.abs()));
@@ -155,10 +168,11 @@ fn tokenizers_come_back_equal() {
 }
 
 /// The vocabulary alone, as other programs read it, and the tokenizer.json that is made of it. The format has no
-/// normalisers: texts in decomposed form may differ.
+/// normalisers: texts in decomposed form may differ, and so may spaces where a tokenizer keeps the first and drops
+/// repeated ones, which SentencePiece does both or neither.
 #[test]
 fn vocabularies_say_the_tokenizer_where_the_format_can() {
-    for (name, wrong) in [("gpt2-like", 0), ("llama3-like", 3), ("llama2-like", 0), ("t5-like", 12)] {
+    for (name, wrong) in [("gpt2-like", 0), ("llama3-like", 3), ("llama2-like", 0), ("t5-like", 19)] {
         let folder = golden_root().join("tokenizers").join(name);
         let golden = read_json(&golden_root().join("tokenizers").join(format!("{name}.json")));
         let rows = Tokenizer::open(&folder).unwrap().vocab_size();

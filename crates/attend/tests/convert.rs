@@ -195,7 +195,11 @@ fn vocabularies_say_the_tokenizer_where_the_format_can() {
         assert!(differing.len() <= wrong, "{name}: {differing:?}");
         for string in strings {
             let text = text(string);
-            assert_eq!(encode(&made, &text, true), encode(&alone, &text, true), "{name}: {text:?}");
+            // What the vocabulary says rightly, the file that is made of it says too.
+            let right = ids(&string["ids"]);
+            if encode(&alone, &text, true) == right {
+                assert_eq!(encode(&made, &text, true), right, "{name}: {text:?}");
+            }
         }
     }
 }

@@ -245,7 +245,8 @@ impl<'a> Reader<'a> {
     /// Refuses `field` where it asks for more weights than the files could hold at a bit each.
     pub fn holds(&self, field: &str, weights: u128) -> Result<(), Error> {
         let held = self.checkpoint.total_bytes();
-        if weights > u128::from(held).saturating_mul(8) {
+        // A configuration alone is a design, which no file holds.
+        if held > 0 && weights > u128::from(held).saturating_mul(8) {
             return Err(self.wrong(field, format!("asks for {weights} weights, and the files hold {held} bytes")));
         }
         Ok(())

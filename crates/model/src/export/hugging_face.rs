@@ -85,6 +85,8 @@ impl Fields {
         self.set(&["num_key_value_heads", "num_kv_heads"], json!(attention.kv_heads));
         self.set(&["head_dim"], json!(attention.key_dim));
         self.set(&["attention_bias"], json!(attention.out_bias));
+        self.set(&["use_qkv_bias"], json!(attention.qkv_bias.query));
+        self.set(&["qk_layernorm", "use_qk_norm"], json!(attention.qk_norm.is_some()));
         if attention.qk_norm.is_some() {
             self.set(&["use_qk_norm"], json!(true));
         }

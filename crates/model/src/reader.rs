@@ -246,7 +246,7 @@ impl<'a> Reader<'a> {
     pub fn holds(&self, field: &str, weights: u128) -> Result<(), Error> {
         let held = self.checkpoint.total_bytes();
         // A configuration alone is a design, which no file holds.
-        if held > 0 && weights > u128::from(held).saturating_mul(8) {
+        if self.checkpoint.has_weights() && weights > u128::from(held).saturating_mul(8) {
             return Err(self.wrong(field, format!("asks for {weights} weights, and the files hold {held} bytes")));
         }
         Ok(())

@@ -25,6 +25,19 @@ enum Kind {
     Int8,
 }
 
+impl Kind {
+    /// How far a probability may be from the reference's. Weights of eight bits (half a step is 0.4 % of the largest of 32)
+    /// move the logits of these small and narrow models by a few tenths, and a probability near one half by a quarter of that
+    /// for each of two that compete.
+    fn near(self) -> f64 {
+        match self {
+            Kind::F32 => 1e-4,
+            Kind::Native => 0.02,
+            Kind::Int8 => 0.2,
+        }
+    }
+}
+
 const KINDS: [Kind; 3] = [Kind::F32, Kind::Native, Kind::Int8];
 
 fn loaded(path: &Path, kind: Kind) -> Loaded {
@@ -173,19 +186,17 @@ fn check_fills(name: &str, class: &str, family: &str) {
         let model = TaskModel::new(&loaded, &tokenizer, &TaskOptions::default()).expect("a model");
         check_ids(&reference, &model, true);
         let found = Filler::new(model).expect("a filler").fill(&texts, 5, &mut go_on).expect("fillings");
-        let near = if kind == Kind::F32 { 1e-4 } else { 0.05 };
+        let near = kind.near();
         for (found, case) in found.iter().zip(list(&reference["texts"])) {
             assert_eq!(found.masks.len(), list(&case["masks"]).len());
-            for (found, wanted) in found.masks.iter().zip(list(&case["masks"])) {
-                for (place, wanted) in list(wanted).iter().enumerate() {
+            for (found, wanted_all) in found.masks.iter().zip(list(&case["masks"])) {
+                for (place, wanted) in list(wanted_all).iter().enumerate() {
                     let (id, score) = (ids(&json!([wanted[0]]))[0], number(&wanted[1]));
                     // Where two are closer than the arithmetic, either may come first.
                     let own = found.iter().find(|one| one.id == id).map(|one| f64::from(one.score));
                     let close = own.is_none_or(|own| (own - score).abs() < near);
                     assert!(close, "{name}, {kind:?}, {}: {own:?}, not {score}", case["text"]);
-                    let ahead =
-                        number(&case["masks"][0][place.min(3)][1]) - number(&case["masks"][0][place.min(3) + 1][1]);
-                    if place == 0 && ahead > 2.0 * near {
+                    if place == 0 && score - number(&list(wanted_all)[1][1]) > 2.0 * near {
                         assert_eq!(found[0].id, id, "{name}, {kind:?}, {}", case["text"]);
                     }
                     if kind == Kind::F32 {
@@ -253,7 +264,7 @@ fn grammar_tags() {
                     })
                     .collect();
                 assert_eq!(own, theirs, "{strategy}, {kind:?}: {}", case["text"]);
-                let near = if kind == Kind::F32 { 1e-4 } else { 0.1 };
+                let near = kind.near();
                 for (own, wanted) in found.entities.iter().zip(wanted) {
                     assert!((f64::from(own.score) - number(&wanted["score"])).abs() < near, "{own:?}, not {wanted}");
                 }

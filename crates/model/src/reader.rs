@@ -242,11 +242,12 @@ impl<'a> Reader<'a> {
         1
     }
 
-    /// Refuses `field` where it asks for more weights than the files could hold at a bit each.
+    /// Refuses `field` where it asks for more weights than the files could hold at a bit each, or, where there are none,
+    /// than any model has.
     pub fn holds(&self, field: &str, weights: u128) -> Result<(), Error> {
-        let held = self.checkpoint.total_bytes();
-        // A configuration alone is a design, which no file holds.
-        if self.checkpoint.has_weights() && weights > u128::from(held).saturating_mul(8) {
+        const MOST: u64 = 1 << 40;
+        let held = if self.checkpoint.has_weights() { self.checkpoint.total_bytes() } else { MOST };
+        if weights > u128::from(held).saturating_mul(8) {
             return Err(self.wrong(field, format!("asks for {weights} weights, and the files hold {held} bytes")));
         }
         Ok(())

@@ -286,7 +286,7 @@ fn read(spec: &ModelSpec, model: &Model, usage: &Usage, ids: &[u32], source: &[u
                 let sequence = Sequence { memory: memory.as_ref(), ..Sequence::cached(chunk, &mut cache) };
                 let mut batch = Batch::one(sequence);
                 let hidden = model.forward(StackKind::Decoder, &mut batch, &options, &mut Nobody).unwrap();
-                last = hidden[hidden.len() - spec.output_stack().width..].to_vec();
+                last = hidden[hidden.len() - spec.output_stack().output_width()..].to_vec();
             }
             model.logits(&last, &mut Nobody).unwrap();
             (cache.bytes() + memory.map_or(0, |memory| memory.bytes())) as u64

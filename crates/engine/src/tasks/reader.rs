@@ -113,7 +113,7 @@ impl<'m> TaskModel<'m> {
 
     /// Width of the hidden states that come of reading.
     pub(crate) fn width(&self) -> usize {
-        if self.reads_twice() { self.model.spec().output_stack().width } else { self.parts().width }
+        if self.reads_twice() { self.model.spec().output_stack().output_width() } else { self.parts().output_width() }
     }
 
     /// Whether the model tells the texts of a pair apart by types.

@@ -356,7 +356,7 @@ impl<'a> Step<'a> {
 
     /// The head over some of the hidden states' rows: their copy, the features, and the logits.
     fn head(&mut self, spec: &ModelSpec, rows: usize) {
-        let width = spec.output_stack().width;
+        let width = spec.output_stack().output_width();
         self.prefix = "";
         match &spec.head {
             Head::None => {}

@@ -77,6 +77,9 @@ fn layers(stack: &Stack, rows: f64, seen: impl Fn(Mask) -> f64, source: f64) -> 
     if let Some(conv) = &stack.conv {
         work.weights += rows * product(conv.kernel * stack.width / conv.groups.max(1), stack.width);
     }
+    if let Some(narrowed) = stack.narrowed {
+        work.weights += rows * product(stack.width, narrowed);
+    }
     for layer in &stack.layers {
         work.add(one_layer(layer, stack.width, rows, seen(layer.attention.mask), source));
     }
@@ -153,25 +156,22 @@ fn experts(moe: &Moe, width: usize) -> f64 {
 /// The head over `rows` rows; a pooler and a sequence head see one row.
 fn head(spec: &ModelSpec, rows: f64) -> f64 {
     let stack = spec.output_stack();
-    let pooler = if spec.pooler.is_some() { product(stack.width, stack.width) } else { 0.0 };
+    let width = stack.output_width();
+    let pooler = if spec.pooler.is_some() { product(width, width) } else { 0.0 };
     let transform = |transform: &Option<Transform>, inner: usize| match transform {
-        Some(_) => product(stack.width, inner),
+        Some(_) => product(width, inner),
         None => 0.0,
     };
     pooler
         + match &spec.head {
             Head::None => 0.0,
             Head::Lm(lm) => {
-                let inner = if lm.tied || lm.transform.is_some() { stack.embed.width } else { stack.width };
+                let inner = if lm.tied || lm.transform.is_some() { stack.embed.width } else { width };
                 rows * (transform(&lm.transform, inner) + product(inner, lm.vocab))
             }
-            Head::Sequence { labels, transform: own, .. } => {
-                transform(own, stack.width) + product(stack.width, *labels)
-            }
-            Head::Token { labels, transform: own, .. } => {
-                rows * (transform(own, stack.width) + product(stack.width, *labels))
-            }
-            Head::Span { transform: own, .. } => rows * (transform(own, stack.width) + product(stack.width, 2)),
+            Head::Sequence { labels, transform: own, .. } => transform(own, width) + product(width, *labels),
+            Head::Token { labels, transform: own, .. } => rows * (transform(own, width) + product(width, *labels)),
+            Head::Span { transform: own, .. } => rows * (transform(own, width) + product(width, 2)),
         }
 }
 

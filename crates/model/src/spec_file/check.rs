@@ -38,6 +38,7 @@ pub(super) fn model(spec: &ModelSpec) -> Checked {
 
 fn stack(place: &str, stack: &Stack, encoder: Option<&Stack>) -> Checked {
     sizes(place, &[("width", stack.width), ("embed.width", stack.embed.width), ("embed.vocab", stack.embed.vocab)])?;
+    sizes(place, &[("narrowed", stack.narrowed.unwrap_or(1))])?;
     embed(place, &stack.embed, encoder)?;
     if (stack.embed.width == stack.width) != stack.embed.projection.is_none() {
         return wrong(format!("{place}.embed.projection"), "stands where the table has another width than the stack");
@@ -337,7 +338,7 @@ fn head(spec: &ModelSpec) -> Checked {
                 let problem = format!("a tied head has the embedding's vocabulary, {}", stack.embed.vocab);
                 return wrong("head.lm.vocab", problem);
             }
-            if lm.tied && stack.embed.width != stack.width && lm.transform.is_none() {
+            if lm.tied && stack.embed.width != stack.output_width() && lm.transform.is_none() {
                 return wrong("head.lm.tied", "a table narrower than the stack needs a `transform` before it");
             }
             if !lm.scale.is_finite() {

@@ -1,13 +1,11 @@
 //! The README's table of families and tasks says what the code can do: it is made of the list of architectures, of the
 //! heads that each accepts and of what each task needs. After a change of these,
-//! `cargo test -p attend --test families -- --ignored` writes it anew.
+//! `cargo test -p attend-engine --test families -- --ignored` writes it anew.
 
-mod common;
-
-use attend::engine::tasks::Task;
-use attend::model::{Architecture, Error, architectures, describe_design};
-use attend::nn::spec::{Body, ModelSpec};
-use common::goldens;
+use attend_engine::tasks::Task;
+use attend_model::{Architecture, Error, architectures, describe_design};
+use attend_nn::spec::{Body, ModelSpec};
+use attend_testkit::golden::golden_root;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +47,7 @@ fn config_of(family: &Architecture) -> Value {
         family.model_types.contains(&config["model_type"].as_str()?).then_some(config)
     };
     let mut cases: Vec<PathBuf> =
-        std::fs::read_dir(goldens()).expect("goldens").map(|entry| entry.expect("an entry").path()).collect();
+        std::fs::read_dir(golden_root()).expect("goldens").map(|entry| entry.expect("an entry").path()).collect();
     cases.sort();
     cases.into_iter().find_map(of).unwrap_or_else(|| {
         let mut config = any_config();
@@ -103,7 +101,7 @@ fn table() -> String {
     lines.join("\n")
 }
 
-const BEGIN: &str = "<!-- families: written by `cargo test -p attend --test families -- --ignored` -->\n";
+const BEGIN: &str = "<!-- families: written by `cargo test -p attend-engine --test families -- --ignored` -->\n";
 const END: &str = "\n<!-- end of families -->";
 
 fn readme() -> PathBuf {
@@ -120,7 +118,7 @@ fn parts(text: &str) -> (&str, &str, &str) {
 #[test]
 fn the_readme_says_what_the_code_can_do() {
     let text = std::fs::read_to_string(readme()).expect("read");
-    assert_eq!(parts(&text).1, table(), "cargo test -p attend --test families -- --ignored writes it anew");
+    assert_eq!(parts(&text).1, table(), "cargo test -p attend-engine --test families -- --ignored writes it anew");
 }
 
 #[test]

@@ -146,36 +146,46 @@ fn versions_of_a_family_scale_tied_logits_alone() {
         other => panic!("a translator is expected: {other:?}"),
     };
     let scale = 32f32.powf(-0.5);
-    assert_eq!(head(&golden_root().join("t5-v1.0")), (true, scale, false));
-    assert_eq!(head(&golden_root().join("t5-v1.1")), (false, 1.0, true));
-    let tied = changed("t5-v1.1", |config| {
-        config.insert("tie_word_embeddings".into(), json!(true));
+    let without_word = |config: &mut Map<String, Value>, tied: bool| {
+        config.insert("tie_word_embeddings".into(), json!(tied));
         config.remove("scale_decoder_outputs");
-    });
-    assert_eq!(head(tied.path()), (true, scale, true));
+    };
+    assert_eq!(head(&golden_root().join("t5-v1.0")), (true, scale, false));
+    assert_eq!(head(changed("t5-v1.1", |config| without_word(config, true)).path()), (true, scale, true));
+    let untied = changed("t5-v1.1", |config| without_word(config, false));
+    let mut tensors = halves("t5-v1.1", |_, _| {});
+    let table = tensors.iter().find(|tensor| tensor.name == "shared.weight").expect("the table").clone();
+    tensors.push(Tensor { name: "lm_head.weight".into(), ..table });
+    std::fs::write(untied.path().join("model.safetensors"), safetensors::file(&tensors)).expect("written");
+    assert_eq!(head(untied.path()), (false, 1.0, true));
+    // The tables are shared and the file says that nothing is scaled.
+    assert_eq!(head(&golden_root().join("t5-v1.1")), (true, 1.0, true));
+}
+
+/// A golden model's tensors in 16 bits, their values changed.
+fn halves(case: &str, change: impl Fn(&str, &mut [f32])) -> Vec<Tensor> {
+    let file = describe(&golden_root().join(case)).expect("described").checkpoint;
+    let half = |info: &attend_format::TensorInfo| {
+        let mut bytes = vec![0; info.bytes as usize];
+        file.read_at(&info.name, 0, &mut bytes).expect("read");
+        let mut values = vec![0.0; info.shape.iter().product()];
+        dequantize(info.dtype, &bytes, &mut values).expect("numbers");
+        change(&info.name, &mut values);
+        let mut half = vec![0; values.len() * 2];
+        quantize(DType::F16, &values, &mut half).expect("16 bits");
+        Tensor::new(&info.name, "F16", &info.shape, half)
+    };
+    file.tensors().values().map(half).collect()
 }
 
 /// S2S-06: the second matrix of each feed-forward part so large that hidden values are beyond 16-bit floats.
 #[test]
 fn hidden_values_beyond_16_bit_floats_stay_finite() {
-    let from = golden_root().join("t5-v1.0");
-    let file = describe(&from).expect("described").checkpoint;
-    let tensors: Vec<Tensor> = file
-        .tensors()
-        .values()
-        .map(|info| {
-            let mut bytes = vec![0; info.bytes as usize];
-            file.read_at(&info.name, 0, &mut bytes).expect("read");
-            let mut values = vec![0.0; info.shape.iter().product()];
-            dequantize(info.dtype, &bytes, &mut values).expect("numbers");
-            if info.name.ends_with("wo.weight") {
-                values.iter_mut().for_each(|value| *value *= 2e4);
-            }
-            let mut half = vec![0; values.len() * 2];
-            quantize(DType::F16, &values, &mut half).expect("16 bits");
-            Tensor::new(&info.name, "F16", &info.shape, half)
-        })
-        .collect();
+    let tensors = halves("t5-v1.0", |name, values| {
+        if name.ends_with("wo.weight") {
+            values.iter_mut().for_each(|value| *value *= 2e4);
+        }
+    });
     let folder = changed("t5-v1.0", |_| {});
     std::fs::write(folder.path().join("model.safetensors"), safetensors::file(&tensors)).expect("written");
     for (compute, dtype) in [(Compute::Native, None), (Compute::Native, Some(DType::BF16)), (Compute::F32, None)] {

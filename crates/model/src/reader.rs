@@ -242,13 +242,22 @@ impl<'a> Reader<'a> {
         1
     }
 
-    /// Refuses `field` where it asks for more weights than the files could hold at a bit each.
+    /// Refuses `field` where it asks for more weights than the files could hold at a bit each. A model that is described
+    /// without files may be as large as it likes.
     pub fn holds(&self, field: &str, weights: u128) -> Result<(), Error> {
+        if !self.checkpoint.has_weights() {
+            return Ok(());
+        }
         let held = self.checkpoint.total_bytes();
         if weights > u128::from(held).saturating_mul(8) {
             return Err(self.wrong(field, format!("asks for {weights} weights, and the files hold {held} bytes")));
         }
         Ok(())
+    }
+
+    /// Whether the file has the tensor, or there is no file that could tell.
+    pub fn may_have_tensor(&self, name: &str) -> bool {
+        !self.checkpoint.has_weights() || self.has_tensor(name)
     }
 
     pub fn has_tensor(&self, name: &str) -> bool {

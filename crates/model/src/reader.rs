@@ -253,6 +253,11 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Whether the file has the tensor, or there is no file that could tell.
+    pub fn may_have_tensor(&self, name: &str) -> bool {
+        !self.checkpoint.has_weights() || self.has_tensor(name)
+    }
+
     pub fn has_tensor(&self, name: &str) -> bool {
         self.checkpoint.tensor(name).is_some()
     }

@@ -89,7 +89,7 @@ pub fn dense_head(activation: Activation) -> Transform {
 /// An encoder with the head that the configuration's class names.
 pub fn encoder(c: &Reader, stack: Stack, heads: EncoderHeads, context: Option<usize>) -> Result<ModelSpec, Error> {
     let kind = kind(c, &heads)?;
-    let bare = kind == HeadKind::None && heads.pooler.iter().any(|name| c.has_tensor(name));
+    let bare = kind == HeadKind::None && heads.pooler.iter().any(|name| c.may_have_tensor(name));
     // Where there is a pooler, a score of choices reads it, even if a classifier has a layer of its own.
     let choice = class_ends(c, "ForMultipleChoice")? && !heads.pooler.is_empty();
     let (source, sequence) = if choice { (SequenceSource::Pooler, None) } else { (heads.source, heads.sequence) };
@@ -112,7 +112,7 @@ pub fn encoder(c: &Reader, stack: Stack, heads: EncoderHeads, context: Option<us
 /// The head that the class names. Folders of embedding models name the class they were trained from and leave its head
 /// out; and of a class that is not known the file tells whether it has the one head that is common.
 fn kind(c: &Reader, heads: &EncoderHeads) -> Result<HeadKind, Error> {
-    let there = heads.lm_names.iter().any(|name| c.has_tensor(name));
+    let there = heads.lm_names.iter().any(|name| c.may_have_tensor(name));
     let Some(class) = class(c)? else { return Ok(HeadKind::None) };
     match known_head(c, class) {
         None => {

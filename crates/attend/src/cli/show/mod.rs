@@ -52,11 +52,19 @@ pub fn run(args: &ShowArgs) -> Result<bool> {
     session::prepare(&args.compute)?;
     let described = session::design(&args.model)?;
     let path = described.checkpoint.path().to_path_buf();
+    // A description by itself has no files beside it.
+    let beside = described.checkpoint.has_weights() || path.is_dir();
     let shown = Shown {
         computing: Computing::of(&described, &args.compute)?,
         // A model can be shown without them; what is wrong with them is shown too.
-        tokenizer: Tokenizer::open(&path).map_err(|error| error.to_string()),
-        template: ChatTemplate::open(&path).map_err(|error| error.to_string()),
+        tokenizer: match beside {
+            true => Tokenizer::open(&path).map_err(|error| error.to_string()),
+            false => Err("a description has none".into()),
+        },
+        template: match beside {
+            true => ChatTemplate::open(&path).map_err(|error| error.to_string()),
+            false => Ok(None),
+        },
         described,
     };
     let mut out = std::io::stdout().lock();

@@ -26,7 +26,7 @@ const CLASSES: [&str; 9] = [
 /// Fields that describe a small model, under the names of every family, for those of which there is no golden case.
 fn any_config() -> Value {
     let mut config = json!({"vocab_size": 96, "max_position_embeddings": 40, "pad_token_id": 1, "eos_token_id": 2,
-        "decoder_start_token_id": 2, "tie_word_embeddings": true, "position_embedding_type": "absolute"});
+        "decoder_start_token_id": 2, "tie_word_embeddings": true});
     for (names, value) in [
         (&["hidden_size", "n_embd", "d_model", "dim"][..], 32),
         (&["num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"], 2),

@@ -123,7 +123,10 @@ fn kind(c: &Reader, heads: &EncoderHeads) -> Result<HeadKind, Error> {
             c.notice(format!("class `{class}` is not known; the model is loaded with {what}"));
             Ok(kind)
         }
-        Some(HeadKind::MaskedLm) if !there && heads.discriminator.is_none() && !heads.lm_names.is_empty() => {
+        // A design without weights has the head that it names.
+        Some(HeadKind::MaskedLm)
+            if c.checkpoint.has_weights() && !there && heads.discriminator.is_none() && !heads.lm_names.is_empty() =>
+        {
             c.notice(format!(
                 "the file has no head for masked tokens, which `{class}` names; the encoder is loaded alone"
             ));

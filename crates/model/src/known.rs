@@ -1,7 +1,8 @@
 //! The well-known models whose configurations the program carries, so that what they cost can be looked up.
 //!
 //! `data/known.toml` has one table for each: the fields of the model's `config.json` that decide its description, or a
-//! description in the form of [`crate::spec_file`]. `like` names the model whose fields hold where its own are silent.
+//! description in the form of [`crate::spec_file`]. `like` names the model whose fields hold where its own are silent, and
+//! `null` the fields that are null, which TOML cannot write.
 
 use crate::describe::{Described, described};
 use crate::error::Error;
@@ -48,8 +49,12 @@ fn fields(table: &Config, name: &str) -> Result<Map<String, Value>, Error> {
             return Err(Error::Table(format!("{FILE}: no model `{name}`")));
         };
         next = own.get("like").and_then(Value::as_str).map(str::to_string);
-        for (key, value) in own.iter().filter(|(key, _)| *key != "like") {
+        for (key, value) in own.iter().filter(|(key, _)| !["like", "null"].contains(&key.as_str())) {
             fields.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        let nulls = own.get("null").and_then(Value::as_array).into_iter().flatten();
+        for key in nulls.filter_map(Value::as_str) {
+            fields.entry(key).or_insert(Value::Null);
         }
     }
     Ok(fields)

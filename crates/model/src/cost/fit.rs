@@ -22,7 +22,10 @@ impl Planner<'_> {
     /// The largest uses that `memory` bytes hold.
     pub fn fit(&self, usage: &Usage, memory: u64) -> Fit {
         let fits = |usage: &Usage| self.plan(usage).total_bytes <= memory;
-        let context = |tokens: u64| fits(&Usage { context: tokens as usize, ..*usage });
+        // A source as long as the context stays so.
+        let coupled = usage.source == usage.context;
+        let source = |tokens: u64| if coupled { tokens as usize } else { usage.source };
+        let context = |tokens: u64| fits(&Usage { context: tokens as usize, source: source(tokens), ..*usage });
         let requests = |count: u64| fits(&Usage { requests: count as usize, ..*usage });
         Fit {
             memory_bytes: memory,

@@ -196,23 +196,28 @@ impl Lanes for Avx2 {
 impl IntLanes for Avx2 {
     /// Sixteen i16 each: two pairs of products for each output.
     type P = I;
+    type X = __m256i;
 
     const INT_ROWS: usize = 4;
     const NARROW: bool = true;
     const SIGNED_ZERO: i32 = 0;
 
+    fn start(sums: [i16; 2], zero: i16) -> i32 {
+        let [first, second] = sums.map(|sum| u32::from(sum.wrapping_mul(-zero) as u16));
+        (first | second << 16) as i32
+    }
+
     #[inline(always)]
-    fn part(self, sums: [i16; 2], zero: i16) -> I {
-        found!({
-            let pair = u32::from(sums[0] as u16) | u32::from(sums[1] as u16) << 16;
-            let pairs = _mm256_set1_epi32(pair as i32);
-            [if zero == 0 { _mm256_setzero_si256() } else { _mm256_mullo_epi16(pairs, _mm256_set1_epi16(-zero)) }; 2]
-        })
+    fn part(self, start: i32) -> I {
+        self.splat_int(start)
     }
     #[inline(always)]
-    fn dot(self, sum: I, codes: I, x: [i8; 4]) -> I {
+    fn spread(self, x: &[i8; 4]) -> __m256i {
+        found!(_mm256_set1_epi32(i32::from_ne_bytes(x.map(|x| x as u8))))
+    }
+    #[inline(always)]
+    fn dot(self, sum: I, codes: I, x: __m256i) -> I {
         found!({
-            let x = _mm256_set1_epi32(i32::from_ne_bytes(x.map(|x| x as u8)));
             [
                 _mm256_add_epi16(sum[0], _mm256_maddubs_epi16(codes[0], x)),
                 _mm256_add_epi16(sum[1], _mm256_maddubs_epi16(codes[1], x)),
@@ -232,9 +237,8 @@ impl IntLanes for Avx2 {
     /// The magnitude of the codes times the activations under their signs: a pair of products is at most
     /// `2 * 128 * 127`, which fits 16 bits.
     #[inline(always)]
-    fn dot_signed(self, sum: I, codes: I, x: [i8; 4]) -> I {
+    fn dot_signed(self, sum: I, codes: I, x: __m256i) -> I {
         found!({
-            let x = _mm256_set1_epi32(i32::from_ne_bytes(x.map(|x| x as u8)));
             let pairs = codes.map(|code| _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(x, code)));
             self.fold(sum, pairs)
         })

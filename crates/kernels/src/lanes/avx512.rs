@@ -190,25 +190,41 @@ impl<const VNNI: bool, const BF16: bool> Lanes for Avx512<VNNI, BF16> {
 /// With VNNI, whose instruction takes unsigned codes: signed ones are raised by 128.
 impl IntLanes for Avx512<true, false> {
     type P = __m512i;
+    type X = __m512i;
 
-    const INT_ROWS: usize = 4;
+    const INT_ROWS: usize = 8;
     const NARROW: bool = false;
     const SIGNED_ZERO: i32 = 128;
 
     #[inline(always)]
-    fn part(self, sums: [i16; 2], zero: i16) -> __m512i {
-        self.splat_int(-i32::from(zero) * (i32::from(sums[0]) + i32::from(sums[1])))
+    fn part(self, start: i32) -> __m512i {
+        self.splat_int(start)
     }
     #[inline(always)]
-    fn dot(self, sum: __m512i, codes: __m512i, x: [i8; 4]) -> __m512i {
-        found!(_mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(i32::from_ne_bytes(x.map(|x| x as u8)))))
+    fn spread(self, x: &[i8; 4]) -> __m512i {
+        found!(spread(x))
+    }
+    #[inline(always)]
+    fn dot(self, sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+        found!(_mm512_dpbusd_epi32(sum, codes, x))
     }
     #[inline(always)]
     fn fold(self, sum: __m512i, part: __m512i) -> __m512i {
         found!(_mm512_add_epi32(sum, part))
     }
     #[inline(always)]
-    fn dot_signed(self, sum: __m512i, codes: __m512i, x: [i8; 4]) -> __m512i {
+    fn dot_signed(self, sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
         self.dot(sum, found!(_mm512_xor_si512(codes, _mm512_set1_epi8(-128))), x)
     }
+}
+
+/// Four bytes beside every output, in a register: left to itself, the compiler makes the load a part of every product
+/// that reads it, and a tile then waits for loads.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn spread(x: &[i8; 4]) -> __m512i {
+    let mut spread = _mm512_set1_epi32(i32::from_ne_bytes(x.map(|x| x as u8)));
+    // SAFETY: there is no instruction: the value passes through, unknown to the compiler.
+    unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) spread, options(pure, nomem, nostack, preserves_flags)) };
+    spread
 }

@@ -73,23 +73,30 @@ pub(crate) trait Lanes: Copy {
 pub(crate) trait IntLanes: Lanes {
     /// Sums of products of codes, in whatever form the instruction set adds them cheapest.
     type P: Copy;
+    /// Four activations, beside every output.
+    type X: Copy;
 
-    /// How many rows of activations share the unpacking of codes: 4, or 1 for single rows only.
+    /// How many rows of activations share the unpacking of codes: 8, 4, or 1 for single rows only. With 8, two panels do.
     const INT_ROWS: usize;
     /// Whether `P` has only 16 bits for a pair of products, see [`room`].
     const NARROW: bool;
     /// What [`IntLanes::dot_signed`] adds to every code.
     const SIGNED_ZERO: i32;
 
-    /// Sums that begin with minus `zero` times the sum of activations: that of the first two of every four, and of the
-    /// other two. Codes `code + zero` then give the sums of products with `code`; where the sums have 16 bits they may
-    /// wrap on the way, because the result fits.
-    fn part(self, sums: [i16; 2], zero: i16) -> Self::P;
-    /// Adds the products of unsigned codes below 64 and four signed bytes (never -128) to each output's sum.
-    fn dot(self, sum: Self::P, codes: Self::B, x: [i8; 4]) -> Self::P;
+    /// What sums begin with, in the bits that [`IntLanes::part`] takes: minus `zero` times the sum of activations, that of
+    /// the first two of every four and of the other two. Codes `code + zero` then give the sums of products with `code`;
+    /// where the sums have 16 bits they may wrap on the way, because the result fits.
+    fn start(sums: [i16; 2], zero: i16) -> i32 {
+        -i32::from(zero) * (i32::from(sums[0]) + i32::from(sums[1]))
+    }
+    fn part(self, start: i32) -> Self::P;
+    /// Four signed bytes, never -128.
+    fn spread(self, x: &[i8; 4]) -> Self::X;
+    /// Adds the products of unsigned codes below 64 and activations to each output's sum.
+    fn dot(self, sum: Self::P, codes: Self::B, x: Self::X) -> Self::P;
     fn fold(self, sum: Self::I, part: Self::P) -> Self::I;
-    /// Adds the products of signed codes, plus [`IntLanes::SIGNED_ZERO`], and four signed bytes (never -128).
-    fn dot_signed(self, sum: Self::I, codes: Self::B, x: [i8; 4]) -> Self::I;
+    /// Adds the products of signed codes, plus [`IntLanes::SIGNED_ZERO`], and activations.
+    fn dot_signed(self, sum: Self::I, codes: Self::B, x: Self::X) -> Self::I;
 }
 
 /// How many [`IntLanes::dot`]s a narrow part holds before it must be folded: products with codes of magnitude up to

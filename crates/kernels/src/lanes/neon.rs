@@ -233,18 +233,23 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
 
 impl<const DOT: bool> IntLanes for Neon<DOT> {
     type P = [int32x4_t; 4];
+    type X = int8x16_t;
 
     const INT_ROWS: usize = 4;
     const NARROW: bool = false;
     const SIGNED_ZERO: i32 = 0;
 
     #[inline(always)]
-    fn part(self, sums: [i16; 2], zero: i16) -> Self::P {
-        self.splat_int(-i32::from(zero) * (i32::from(sums[0]) + i32::from(sums[1])))
+    fn part(self, start: i32) -> Self::P {
+        self.splat_int(start)
+    }
+    #[inline(always)]
+    fn spread(self, x: &[i8; 4]) -> int8x16_t {
+        found!(vreinterpretq_s8_s32(vdupq_n_s32(i32::from_ne_bytes(x.map(|x| x as u8)))))
     }
     /// Unsigned codes stay below 64, so that they are signed ones too.
     #[inline(always)]
-    fn dot(self, sum: Self::P, codes: Self::B, x: [i8; 4]) -> Self::P {
+    fn dot(self, sum: Self::P, codes: Self::B, x: int8x16_t) -> Self::P {
         self.dot_signed(sum, codes, x)
     }
     #[inline(always)]
@@ -252,10 +257,9 @@ impl<const DOT: bool> IntLanes for Neon<DOT> {
         four!(i => vaddq_s32(sum[i], part[i]))
     }
     #[inline(always)]
-    fn dot_signed(self, sum: Self::I, codes: Self::B, x: [i8; 4]) -> Self::I {
-        let x = i32::from_ne_bytes(x.map(|x| x as u8));
+    fn dot_signed(self, sum: Self::I, codes: Self::B, x: int8x16_t) -> Self::I {
         four!(i => {
-            let (codes, x) = (vreinterpretq_s8_u8(codes[i]), vreinterpretq_s8_s32(vdupq_n_s32(x)));
+            let codes = vreinterpretq_s8_u8(codes[i]);
             if DOT {
                 sdot(sum[i], codes, x)
             } else {

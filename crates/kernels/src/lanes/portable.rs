@@ -130,14 +130,19 @@ impl Lanes for Portable {
 
 impl IntLanes for Portable {
     type P = [i32; 16];
+    type X = [i8; 4];
 
     const INT_ROWS: usize = 1;
     const NARROW: bool = false;
     const SIGNED_ZERO: i32 = 0;
 
     #[inline(always)]
-    fn part(self, sums: [i16; 2], zero: i16) -> [i32; 16] {
-        [-i32::from(zero) * (i32::from(sums[0]) + i32::from(sums[1])); 16]
+    fn part(self, start: i32) -> [i32; 16] {
+        [start; 16]
+    }
+    #[inline(always)]
+    fn spread(self, x: &[i8; 4]) -> [i8; 4] {
+        *x
     }
     #[inline(always)]
     fn dot(self, sum: [i32; 16], codes: [u8; 64], x: [i8; 4]) -> [i32; 16] {

@@ -1,113 +1,22 @@
 //! Block types times activations of eight bits.
 //!
-//! Activations are rounded to int8 under one scale for every 32 (`absmax / 127`); sums of products of codes are exact
-//! whole numbers inside a run with a scale; the runs are added in f32 from the first to the last, one chain for each
-//! output. So an output's bits depend on its row, the activations' row and the instruction set, and on nothing else.
+//! Activations are rounded as `rounding` says; sums of products of codes are exact whole numbers inside a run with a
+//! scale; the runs are added in f32 from the first to the last, one chain for each output. So an output's bits depend on
+//! its row, the activations' row and the instruction set, and on nothing else: a row without fine codes that lies in a
+//! tile with one that has them adds zeros.
+
+mod rounding;
 
 use super::codes::{RUN, group, run_of};
+use super::panels;
 use super::scales::{Packed, Subs};
 use super::tasks::{Output, Part};
-use crate::isa::{Isa, Machine};
 use crate::lanes::{IntKernel, IntLanes, WIDTH, room};
-use crate::pool::parallel;
-use crate::quant::{Coding, MAX_SUBS};
+use crate::quant::{Coding, MAX_BLOCK, MAX_SUBS};
+pub(crate) use rounding::Activations;
+use rounding::{Codes, FINE, Rows, Run};
 use std::marker::PhantomData;
-
-/// 32 activations of each of `R` rows.
-#[derive(Debug, Clone, Copy)]
-struct Run<const R: usize> {
-    codes: [[i8; RUN]; R],
-    /// NaN where one of the activations is not finite.
-    scales: [f32; R],
-    /// Sums of the codes of the first half, the second half, and all: of the first two of every four and of the other
-    /// two. For types with a zero point.
-    sums: [[[i16; 2]; 3]; R],
-    /// The sums times the scale: sums of the activations. For types with a minimum.
-    totals: [[f32; 3]; R],
-}
-
-/// Rows of activations in eight bits: as many tiles of four as the machine's lanes make use of, then single rows.
-#[derive(Debug)]
-pub(crate) struct Activations {
-    runs: usize,
-    fours: Vec<Run<4>>,
-    ones: Vec<Run<1>>,
-}
-
-impl Activations {
-    /// Rounds rows of `cols` (a multiple of 32).
-    pub(crate) fn new(machine: Machine, x: &[f32], cols: usize) -> Activations {
-        let (runs, tiles) = (cols / RUN, tiles(machine, x.len() / cols));
-        let (fours, ones) = x.split_at(4 * tiles * cols);
-        Activations { runs, fours: round(fours, cols), ones: round(ones, cols) }
-    }
-
-    /// Bytes that `rows` rows take.
-    pub(crate) fn bytes_for(machine: Machine, rows: usize, cols: usize) -> usize {
-        let (runs, tiles) = (cols / RUN, tiles(machine, rows));
-        let row = tiles.saturating_mul(size_of::<Run<4>>()) + (rows - 4 * tiles).saturating_mul(size_of::<Run<1>>());
-        row.saturating_mul(runs)
-    }
-}
-
-/// How many tiles of four rows a machine makes of `rows`.
-fn tiles(machine: Machine, rows: usize) -> usize {
-    if machine.isa == Isa::Portable { 0 } else { rows / 4 }
-}
-
-/// Rounds whole tiles of `R` rows.
-fn round<const R: usize>(x: &[f32], cols: usize) -> Vec<Run<R>> {
-    let (runs, tiles) = (cols / RUN, x.len() / cols / R);
-    let empty = Run { codes: [[0; RUN]; R], scales: [0.0; R], sums: [[[0; 2]; 3]; R], totals: [[0.0; 3]; R] };
-    let mut out = vec![empty; runs * tiles];
-    {
-        let out = Output::new(&mut out);
-        let tile = |tile: usize| {
-            // SAFETY: each tile belongs to one task.
-            let out = unsafe { out.part(tile * runs, runs) };
-            for (r, row) in x[tile * R * cols..(tile + 1) * R * cols].chunks_exact(cols).enumerate() {
-                for (run, x) in out.iter_mut().zip(row.as_chunks::<RUN>().0) {
-                    let scale = round_run(x, &mut run.codes[r]);
-                    let (first, second) = run.codes[r].split_at(RUN / 2);
-                    let [first, second] = [first, second].map(pair_sums);
-                    run.scales[r] = scale;
-                    run.sums[r] = [first, second, [first[0] + second[0], first[1] + second[1]]];
-                    run.totals[r] = run.sums[r].map(|[first, second]| scale * f32::from(first + second));
-                }
-            }
-        };
-        // Waking others costs more than rounding a few rows.
-        if x.len() < 1 << 14 { (0..tiles).for_each(tile) } else { parallel(tiles, tile) }
-    }
-    out
-}
-
-/// The sum of the first two of every four codes, and of the other two.
-fn pair_sums(codes: &[i8]) -> [i16; 2] {
-    let (fours, _) = codes.as_chunks::<4>();
-    fours.iter().fold([0, 0], |[first, second], four| {
-        let [a, b, c, d] = four.map(i16::from);
-        [first + a + b, second + c + d]
-    })
-}
-
-/// Rounds 32 activations and returns their scale: NaN, over codes of 0, when one of them is not finite.
-fn round_run(x: &[f32; RUN], codes: &mut [i8; RUN]) -> f32 {
-    // As whole numbers magnitudes order like floats, with infinity and NaN on top.
-    let most = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff));
-    let absmax = f32::from_bits(most);
-    let inverse = 127.0 / absmax;
-    if !absmax.is_finite() || !inverse.is_finite() {
-        // Activations below 4e-37 count as 0.
-        codes.fill(0);
-        return if absmax.is_finite() { 0.0 } else { f32::NAN };
-    }
-    // Adding 1.5 * 2^23 leaves the nearest whole number (ties to even) in the lower bits, in two's complement.
-    for (code, x) in codes.iter_mut().zip(x) {
-        *code = (x * inverse + 12_582_912.0).to_bits() as i8;
-    }
-    absmax / 127.0
-}
+use std::ops::Range;
 
 /// What one task computes.
 pub(crate) struct Int8<'a, B> {
@@ -119,113 +28,206 @@ pub(crate) struct Int8<'a, B> {
     pub(crate) block: PhantomData<B>,
 }
 
-/// Rows of activations that share a panel's unpacked scales: a multiple of 4, and few enough that a block's part of
-/// them stays in the first cache.
-pub(crate) const ROW_BLOCK: usize = 32;
+/// Rows of activations that share a panel's unpacked scales: a multiple of every tile's height, and few enough that
+/// their sums stay in the first cache.
+pub(crate) const ROW_BLOCK: usize = 128;
+
+/// Sums of the part's rows for one panel; a few more than are used, so that the places of two panels do not lie a
+/// multiple of 4 KiB apart: a load then waits for the store before it, which it seems to meet.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Sums([[f32; WIDTH]; ROW_BLOCK + 8]);
+
+/// The scales of a panel's stretch.
+#[repr(align(64))]
+struct Scales {
+    scales: Subs,
+    minima: Subs,
+}
 
 impl<B: Packed> IntKernel for Int8<'_, B> {
     #[inline(always)]
     fn run<L: IntLanes>(self, l: L) {
-        let mut sums = [[0.0; WIDTH]; ROW_BLOCK];
-        let (mut scales, mut minima) = ([[0.0; WIDTH]; MAX_SUBS], [[0.0; WIDTH]; MAX_SUBS]);
-        let rows = self.part.rows.clone();
-        let sums = &mut sums[..rows.len()];
-        // Rows before `in_fours` lie in tiles of four; a part begins with a tile.
-        let in_fours = 4 * self.x.fours.len() / self.x.runs;
-        let fours = in_fours.clamp(rows.start, rows.end) - rows.start;
-        for panel in self.part.panels.clone() {
-            sums.fill([0.0; WIDTH]);
-            let bytes = &self.panels[panel * self.panel_bytes..(panel + 1) * self.panel_bytes];
-            for (index, block) in bytes.chunks_exact(WIDTH * B::BYTES).enumerate() {
-                let (head, codes) = block.split_at(B::HEAD);
-                B::unpack_head(l, head, &mut scales, &mut minima);
-                let block = Unpacked::<B> { codes, scales: &scales, minima: &minima, block: PhantomData };
-                let first = index * B::LEN / RUN;
-                // Lanes that make no use of tiles of four have no code for them.
-                if L::INT_ROWS == 4 {
-                    for (tile, sums) in sums[..fours].chunks_exact_mut(4).enumerate() {
-                        let at = (rows.start / 4 + tile) * self.x.runs + first;
-                        block.tile::<L, 4>(l, &self.x.fours[at..at + B::LEN / RUN], sums);
-                    }
-                }
-                for (row, sums) in sums[fours..].chunks_exact_mut(1).enumerate() {
-                    let at = (rows.start + fours - in_fours + row) * self.x.runs + first;
-                    block.tile::<L, 1>(l, &self.x.ones[at..at + B::LEN / RUN], sums);
-                }
+        let mut sums = [Sums([[0.0; WIDTH]; ROW_BLOCK + 8]); 2];
+        let empty = || Scales { scales: [[0.0; WIDTH]; MAX_SUBS], minima: [[0.0; WIDTH]; MAX_SUBS] };
+        let mut scales = [empty(), empty()];
+        let mut panels = self.part.panels.clone();
+        while let Some(panel) = panels.next() {
+            // Two panels at a time where the registers hold the sums of a tile for both.
+            if L::INT_ROWS == 8 && self.part.rows.len() >= 8 && panels.next().is_some() {
+                self.panels::<L, 2>(l, panel, &mut sums, &mut scales);
+            } else {
+                let ([sums, _], [scales, _]) = (&mut sums, &mut scales);
+                self.panels::<L, 1>(l, panel, std::array::from_mut(sums), std::array::from_mut(scales));
             }
-            self.part.write(self.out, panel, sums);
         }
     }
 }
 
-/// A panel's block with its scales formed.
+impl<B: Packed> Int8<'_, B> {
+    /// The outputs of `P` panels.
+    #[inline(always)]
+    fn panels<L: IntLanes, const P: usize>(&self, l: L, panel: usize, sums: &mut [Sums; P], scales: &mut [Scales; P]) {
+        let rows = self.part.rows.len();
+        for sums in sums.iter_mut() {
+            sums.0[..rows].fill([0.0; WIDTH]);
+        }
+        let mut sections: [(&[u8], &[u8]); P] = [(&[], &[]); P];
+        for (p, section) in sections.iter_mut().enumerate() {
+            *section = panels::sections::<B>(&self.panels[(panel + p) * self.panel_bytes..][..self.panel_bytes]);
+        }
+        let (blocks, subs) = (sections[0].1.len() / B::CODES, B::LEN / B::SUB);
+        for first in (0..blocks).step_by(stretch::<B>()) {
+            let stretch = first..blocks.min(first + stretch::<B>());
+            for (section, scales) in sections.iter().zip(scales.iter_mut()) {
+                for (index, block) in stretch.clone().enumerate() {
+                    let head = &section.0[block * B::HEAD..][..B::HEAD];
+                    B::unpack_head(l, head, &mut scales.scales[index * subs..], &mut scales.minima[index * subs..]);
+                }
+            }
+            let unpacked: [Unpacked<'_, B>; P] = std::array::from_fn(|p| Unpacked {
+                codes: &sections[p].1[stretch.start * B::CODES..stretch.end * B::CODES],
+                scales: &scales[p],
+                block: PhantomData,
+            });
+            let runs = stretch.start * B::LEN / RUN..stretch.end * B::LEN / RUN;
+            self.rows(l, runs, &unpacked, sums);
+        }
+        for (p, sums) in sums.iter().enumerate() {
+            self.part.write(self.out, panel + p, &sums.0[..rows]);
+        }
+    }
+
+    /// Adds the products of a stretch of each of `P` panels, which holds `runs`, with every row of the part.
+    #[inline(always)]
+    fn rows<L: IntLanes, const P: usize>(
+        &self,
+        l: L,
+        runs: Range<usize>,
+        blocks: &[Unpacked<'_, B>; P],
+        sums: &mut [Sums; P],
+    ) {
+        let rows = self.part.rows.clone();
+        // Tiles lie in the order of their heights; a part begins with a whole tile.
+        let (in_eights, in_fours) = (self.x.eights.rows(), self.x.eights.rows() + self.x.fours.rows());
+        let (eights, fours) = (in_eights.clamp(rows.start, rows.end), in_fours.clamp(rows.start, rows.end));
+        // Lanes that make no use of a height have no code for it.
+        if L::INT_ROWS == 8 {
+            for row in (rows.start..eights).step_by(8) {
+                let x = self.x.eights.tile(row / 8, &runs);
+                tile::<L, B, 8, P>(l, blocks, x, sums, row - rows.start);
+            }
+        }
+        for (p, block) in blocks.iter().enumerate() {
+            let (block, sums) = (std::array::from_ref(block), std::array::from_mut(&mut sums[p]));
+            if L::INT_ROWS >= 4 {
+                for row in (eights..fours).step_by(4) {
+                    let x = self.x.fours.tile((row - in_eights) / 4, &runs);
+                    tile::<L, B, 4, 1>(l, block, x, sums, row - rows.start);
+                }
+            }
+            for row in fours..rows.end {
+                tile::<L, B, 1, 1>(l, block, self.x.ones.tile(row - in_fours, &runs), sums, row - rows.start);
+            }
+        }
+    }
+}
+
+/// Blocks whose scales are formed together, and which all rows pass by: 256 inputs, so that weights, activations and sums
+/// stay in the first cache.
+const fn stretch<B: Packed>() -> usize {
+    MAX_BLOCK / B::LEN
+}
+
+/// A panel's stretch with its scales formed.
+#[derive(Clone, Copy)]
 struct Unpacked<'a, B> {
     codes: &'a [u8],
-    scales: &'a Subs,
-    minima: &'a Subs,
+    scales: &'a Scales,
     block: PhantomData<B>,
 }
 
-impl<B: Packed> Unpacked<'_, B> {
-    /// Adds the block's products with `R` rows of activations.
-    #[inline(always)]
-    fn tile<L: IntLanes, const R: usize>(&self, l: L, x: &[Run<R>], out: &mut [[f32; WIDTH]]) {
-        let Some(out) = out.first_chunk_mut::<R>() else { return };
-        let mut sums = [l.splat(0.0); R];
-        for r in 0..R {
-            sums[r] = l.load(&out[r]);
+/// Adds the products of a stretch of each of `P` panels with `R` rows of activations to the sums from row `at` on.
+#[inline(always)]
+fn tile<L: IntLanes, B: Packed, const R: usize, const P: usize>(
+    l: L,
+    blocks: &[Unpacked<'_, B>; P],
+    x: Rows<'_, R>,
+    out: &mut [Sums; P],
+    at: usize,
+) {
+    for (run, x_run) in x.runs.iter().enumerate() {
+        let fine = x.fine(x_run);
+        if B::SUB == RUN {
+            part::<L, B, R, P, 2>(l, blocks, run, (x_run, fine), out, at);
+        } else {
+            part::<L, B, R, P, 0>(l, blocks, run, (x_run, fine), out, at);
+            part::<L, B, R, P, 1>(l, blocks, run, (x_run, fine), out, at);
         }
-        for (run, x) in x.iter().enumerate() {
-            let groups = run_of::<B>(self.codes, run);
-            if B::SUB == RUN {
-                let products = products::<L, B, R, 2>(l, groups, x);
-                for r in 0..R {
-                    sums[r] = self.add(l, sums[r], run, products[r], (x.scales[r], x.totals[r][2]));
-                }
-            } else {
-                let first = products::<L, B, R, 0>(l, groups, x);
-                for r in 0..R {
-                    sums[r] = self.add(l, sums[r], 2 * run, first[r], (x.scales[r], x.totals[r][0]));
-                }
-                let second = products::<L, B, R, 1>(l, groups, x);
-                for r in 0..R {
-                    sums[r] = self.add(l, sums[r], 2 * run + 1, second[r], (x.scales[r], x.totals[r][1]));
-                }
-            }
-        }
-        for r in 0..R {
-            l.store(sums[r], &mut out[r]);
-        }
-    }
-
-    /// Adds the products of one run with a scale, times its scale and the activations', and its minimum times the sum
-    /// of the activations.
-    #[inline(always)]
-    fn add<L: IntLanes>(&self, l: L, sum: L::F, sub: usize, products: L::I, (scale, total): (f32, f32)) -> L::F {
-        let weight = l.mul(l.load(&self.scales[sub]), l.splat(scale));
-        let sum = l.fma(l.to_float(products), weight, sum);
-        if B::HAS_MINIMUM { l.fma(l.load(&self.minima[sub]), l.splat(total), sum) } else { sum }
     }
 }
 
-/// Sums of products of a run with `R` rows of activations: of its first half (`PART` 0), its second (1), or all (2).
+/// Adds the products of one run with a scale: of the first half (`PART` 0) of a run of activations, the second (1), or
+/// all of it (2).
 #[inline(always)]
-fn products<L: IntLanes, B: Packed, const R: usize, const PART: usize>(
+fn part<L: IntLanes, B: Packed, const R: usize, const P: usize, const PART: usize>(
     l: L,
-    groups: &[[u8; 64]],
-    x: &Run<R>,
-) -> [L::I; R] {
+    blocks: &[Unpacked<'_, B>; P],
+    run: usize,
+    (x, fine): (&Run<R>, Option<&Codes<R>>),
+    out: &mut [Sums; P],
+    at: usize,
+) {
+    let groups: [&[[u8; 64]]; P] = std::array::from_fn(|p| run_of::<B>(blocks[p].codes, run));
+    let sub = if PART == 2 { run } else { 2 * run + PART };
+    let coarse = products::<L, B, R, P, PART>(l, groups, &x.codes);
+    for p in 0..P {
+        let (scale, minimum) = (l.load(&blocks[p].scales.scales[sub]), l.load(&blocks[p].scales.minima[sub]));
+        let Some(out) = out[p].0[at..].first_chunk_mut::<R>() else { return };
+        for r in 0..R {
+            let weight = l.mul(scale, l.splat(x.scales[r]));
+            let mut sum = l.fma(l.to_float(coarse[p][r]), weight, l.load(&out[r]));
+            if B::HAS_MINIMUM {
+                sum = l.fma(minimum, l.splat(x.totals[PART % 2][r]), sum);
+            }
+            l.store(sum, &mut out[r]);
+        }
+    }
+    let Some(fine) = fine else { return };
+    let fine = products::<L, B, R, P, PART>(l, groups, fine);
+    for p in 0..P {
+        let scale = l.mul(l.load(&blocks[p].scales.scales[sub]), l.splat(1.0 / FINE));
+        let Some(out) = out[p].0[at..].first_chunk_mut::<R>() else { return };
+        for r in 0..R {
+            let weight = l.mul(scale, l.splat(x.scales[r]));
+            l.store(l.fma(l.to_float(fine[p][r]), weight, l.load(&out[r])), &mut out[r]);
+        }
+    }
+}
+
+/// Sums of products of a run of `P` panels, or of the half of it that `PART` says, with `R` rows of codes.
+#[inline(always)]
+fn products<L: IntLanes, B: Packed, const R: usize, const P: usize, const PART: usize>(
+    l: L,
+    groups: [&[[u8; 64]]; P],
+    x: &Codes<R>,
+) -> [[L::I; R]; P] {
     let (from, count) = if PART == 2 { (0, 8) } else { (4 * PART, 4) };
-    let mut sums = [l.splat_int(0); R];
+    let mut sums = [[l.splat_int(0); R]; P];
     let Coding::Unsigned { zero } = B::CODING else {
-        for (sum, of_codes) in sums.iter_mut().zip(&x.sums) {
-            let [first, second] = of_codes[PART].map(i32::from);
-            *sum = l.splat_int(-L::SIGNED_ZERO * (first + second));
+        for r in 0..R {
+            let start = l.splat_int(x.starts[PART % 2][r]);
+            for sums in &mut sums {
+                sums[r] = start;
+            }
         }
         for g in from..from + count {
-            let codes = group::<L, B>(l, groups, g);
-            for (sum, x) in sums.iter_mut().zip(&x.codes) {
-                *sum = l.dot_signed(*sum, codes, four(x, g));
+            let codes = both::<L, B, P>(l, groups, g);
+            for (r, x) in x.codes.iter().enumerate() {
+                let x = l.spread(four(x, g));
+                for p in 0..P {
+                    sums[p][r] = l.dot_signed(sums[p][r], codes[p], x);
+                }
             }
         }
         return sums;
@@ -235,26 +237,44 @@ fn products<L: IntLanes, B: Packed, const R: usize, const PART: usize>(
     let room = if L::NARROW { room(most).min(count) } else { count };
     debug_assert!(zero == 0 || room == count);
     for first in 0..count / room {
-        let mut parts = [l.part([0, 0], 0); R];
-        for (part, of_codes) in parts.iter_mut().zip(&x.sums) {
-            *part = l.part(of_codes[PART], i16::from(zero));
+        let mut parts = [[l.part(0); R]; P];
+        for r in 0..R {
+            let start = l.part(x.starts[PART % 2][r]);
+            for parts in &mut parts {
+                parts[r] = start;
+            }
         }
         for g in 0..room {
             let g = from + first * room + g;
-            let codes = group::<L, B>(l, groups, g);
-            for (part, x) in parts.iter_mut().zip(&x.codes) {
-                *part = l.dot(*part, codes, four(x, g));
+            let codes = both::<L, B, P>(l, groups, g);
+            for (r, x) in x.codes.iter().enumerate() {
+                let x = l.spread(four(x, g));
+                for p in 0..P {
+                    parts[p][r] = l.dot(parts[p][r], codes[p], x);
+                }
             }
         }
-        for r in 0..R {
-            sums[r] = l.fold(sums[r], parts[r]);
+        for p in 0..P {
+            for r in 0..R {
+                sums[p][r] = l.fold(sums[p][r], parts[p][r]);
+            }
         }
     }
     sums
 }
 
-/// The codes that meet group `g`.
+/// Group `g` of every panel's codes.
 #[inline(always)]
-fn four(codes: &[i8; RUN], g: usize) -> [i8; 4] {
-    [codes[4 * g], codes[4 * g + 1], codes[4 * g + 2], codes[4 * g + 3]]
+fn both<L: IntLanes, B: Packed, const P: usize>(l: L, groups: [&[[u8; 64]]; P], g: usize) -> [L::B; P] {
+    let mut codes = [group::<L, B>(l, groups[0], g); P];
+    for p in 1..P {
+        codes[p] = group::<L, B>(l, groups[p], g);
+    }
+    codes
+}
+
+/// The activations' codes that meet group `g`.
+#[inline(always)]
+fn four(codes: &[i8; RUN], g: usize) -> &[i8; 4] {
+    &codes.as_chunks::<4>().0[g]
 }

@@ -162,7 +162,7 @@ impl Matrix {
             }
             Arithmetic::Bf16 => bf16::product(self.machine, self.panels(), x, self.cols, out),
             Arithmetic::Int8 => {
-                let x = int8::Activations::new(self.machine, x, self.cols);
+                let x = int8::Activations::new(self.machine, self.dtype, x, self.cols);
                 let out = Output::new(out);
                 let work = Work { outputs: self.rows, rows: m, cols: self.cols, row_block: int8::ROW_BLOCK };
                 work.run(|part| {

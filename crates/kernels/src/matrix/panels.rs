@@ -1,7 +1,7 @@
 //! Panels: how the weights of sixteen outputs lie in memory.
 //!
-//! A panel of plain numbers is `[cols][16]`; of bf16 for the bf16 instruction `[cols / 2][16][2]`; of a block type one
-//! head and its runs of codes (see `scales` and `codes`) for each block. Matrices whose rows are no multiple of 16 end
+//! A panel of plain numbers is `[cols][16]`; of bf16 for the bf16 instruction `[cols / 2][16][2]`; of a block type a head
+//! for each block (see `scales`), then, from a cache line on, each block's runs of codes (see `codes`). Matrices whose rows are no multiple of 16 end
 //! in rows of zeros.
 
 use super::codes::{RUN, group, pack, run_of};
@@ -27,7 +27,13 @@ impl Layout {
     /// Bytes of a panel; `None` when they overflow or `cols` does not fill blocks.
     pub(crate) fn panel_bytes(self, cols: usize) -> Option<usize> {
         match self {
-            Layout::Of(dtype) => dtype.bytes(cols)?.checked_mul(WIDTH),
+            Layout::Of(dtype) => {
+                let bytes = dtype.bytes(cols)?.checked_mul(WIDTH)?;
+                // What the heads lack to a whole line.
+                let blocks = cols / dtype.block_len();
+                let pad = with_block!(dtype, B => (blocks * <B as Packed>::HEAD).wrapping_neg() % LINE, _ => 0);
+                bytes.checked_add(pad)
+            }
             Layout::Pairs => cols.div_ceil(2).checked_mul(4 * WIDTH),
         }
     }
@@ -66,6 +72,21 @@ impl Layout {
     }
 }
 
+/// Where codes begin: at a multiple of this many bytes.
+const LINE: usize = 64;
+
+/// The heads of a panel's blocks, and their codes.
+#[inline(always)]
+pub(crate) fn sections<B: Packed>(panel: &[u8]) -> (&[u8], &[u8]) {
+    panel.split_at(heads_of::<B>(panel.len()))
+}
+
+/// Bytes of the heads in a panel, with what fills their last line.
+#[inline(always)]
+fn heads_of<B: Packed>(panel_bytes: usize) -> usize {
+    (panel_bytes / (WIDTH * B::BYTES) * B::HEAD).next_multiple_of(LINE)
+}
+
 /// Lays elements of `N` bytes side by side, a few inputs at a time, so that what is written stays in the first cache.
 fn interleave<const N: usize>(rows: &[u8], row_bytes: usize, panel: &mut [u8]) {
     const INPUTS: usize = 64;
@@ -96,12 +117,13 @@ fn pack_pairs(dtype: DType, rows: &[u8], row_bytes: usize, panel: &mut [u8]) {
 fn pack_blocks<B: Packed>(rows: &[u8], row_bytes: usize, panel: &mut [u8]) {
     const EMPTY: [u8; 256] = [0; 256];
     let mut codes = [[0; MAX_BLOCK]; WIDTH];
-    for (index, out) in panel.chunks_exact_mut(WIDTH * B::BYTES).enumerate() {
+    let (heads, codes_of) = panel.split_at_mut(heads_of::<B>(panel.len()));
+    let blocks = heads.chunks_exact_mut(B::HEAD).zip(codes_of.chunks_exact_mut(B::CODES));
+    for (index, (head, runs)) in blocks.enumerate() {
         let mut blocks: Rows<'_> = [&EMPTY[..B::BYTES]; WIDTH];
         for (block, row) in blocks.iter_mut().zip(rows.chunks_exact(row_bytes.max(1))) {
             *block = &row[index * B::BYTES..(index + 1) * B::BYTES];
         }
-        let (head, runs) = out.split_at_mut(B::HEAD);
         B::pack_head(&blocks, head);
         for (codes, block) in codes.iter_mut().zip(&blocks) {
             B::codes(block, codes);
@@ -149,9 +171,9 @@ impl<B: Packed> Kernel for WidenBlocks<'_, B> {
         let (mut scales, mut minima) = ([[0.0; WIDTH]; MAX_SUBS], [[0.0; WIDTH]; MAX_SUBS]);
         let signed = !matches!(B::CODING, Coding::Unsigned { .. });
         let zero = if let Coding::Unsigned { zero } = B::CODING { i32::from(zero) } else { 0 };
-        let blocks = self.panel.chunks_exact(WIDTH * B::BYTES).skip(self.inputs.start / B::LEN);
-        for (block, out) in blocks.zip(self.out[..self.inputs.len()].chunks_exact_mut(B::LEN)) {
-            let (head, codes) = block.split_at(B::HEAD);
+        let (heads, codes) = sections::<B>(self.panel);
+        let blocks = heads.chunks_exact(B::HEAD).zip(codes.chunks_exact(B::CODES)).skip(self.inputs.start / B::LEN);
+        for ((head, codes), out) in blocks.zip(self.out[..self.inputs.len()].chunks_exact_mut(B::LEN)) {
             B::unpack_head(l, head, &mut scales, &mut minima);
             for (run, out) in out.chunks_exact_mut(RUN).enumerate() {
                 let groups = run_of::<B>(codes, run);

@@ -8,18 +8,22 @@ use crate::quant::{self, Block, MAX_SUBS};
 
 /// The sixteen blocks, one of each row, that a panel's block is made of.
 pub(crate) type Rows<'a> = [&'a [u8]; WIDTH];
-/// A number for each run with a scale of its own, for each row.
-pub(crate) type Subs = [[f32; WIDTH]; MAX_SUBS];
+/// A number for each row, of one run with a scale of its own.
+pub(crate) type Sub = [f32; WIDTH];
+/// As many as the largest block has.
+pub(crate) type Subs = [Sub; MAX_SUBS];
 
 /// A block type that panels are made of.
 pub(crate) trait Packed: Block {
-    /// Bytes of the head: what the codes leave.
-    const HEAD: usize = WIDTH * Self::BYTES - WIDTH * Self::LEN * Self::BITS / 8;
+    /// Bytes of the codes of a panel's block.
+    const CODES: usize = WIDTH * Self::LEN * Self::BITS / 8;
+    /// Bytes of its head: what the codes leave.
+    const HEAD: usize = WIDTH * Self::BYTES - Self::CODES;
 
     /// Writes the zeroed head.
     fn pack_head(rows: &Rows<'_>, head: &mut [u8]);
     /// Forms the first `LEN / SUB` scales, and minima where the type has them.
-    fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, minima: &mut Subs);
+    fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut [Sub], minima: &mut [Sub]);
 }
 
 /// Places the f16 at `at` of each row's block side by side.
@@ -58,7 +62,7 @@ macro_rules! one_scale {
                 }
             }
             #[inline(always)]
-            fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, minima: &mut Subs) {
+            fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut [Sub], minima: &mut [Sub]) {
                 l.store(f16s(l, head, 0), &mut scales[0]);
                 if Self::HAS_MINIMUM {
                     l.store(f16s(l, head, 32), &mut minima[0]);
@@ -76,7 +80,7 @@ impl Packed for quant::Mxfp4 {
         }
     }
     #[inline(always)]
-    fn unpack_head<L: Lanes>(_: L, head: &[u8], scales: &mut Subs, _: &mut Subs) {
+    fn unpack_head<L: Lanes>(_: L, head: &[u8], scales: &mut [Sub], _: &mut [Sub]) {
         for (scale, &exponent) in scales[0].iter_mut().zip(&head[..WIDTH]) {
             *scale = quant::half_power(exponent);
         }
@@ -101,7 +105,7 @@ macro_rules! k_four {
                 }
             }
             #[inline(always)]
-            fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, minima: &mut Subs) {
+            fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut [Sub], minima: &mut [Sub]) {
                 let (d, dmin) = (f16s(l, head, 0), l.mul(f16s(l, head, 32), l.splat(-1.0)));
                 for sub in 0..8 {
                     let (low, high) = (bytes(l, head, 64 + 16 * sub), bytes(l, head, 192 + 16 * (sub / 2)));
@@ -127,9 +131,9 @@ impl Packed for quant::Q6K {
         }
     }
     #[inline(always)]
-    fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, _: &mut Subs) {
+    fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut [Sub], _: &mut [Sub]) {
         let d = f16s(l, head, 0);
-        for (sub, scales) in scales.iter_mut().enumerate() {
+        for (sub, scales) in scales[..MAX_SUBS].iter_mut().enumerate() {
             l.store(l.mul(d, l.small_to_float(bytes(l, head, 32 + 16 * sub), true)), scales);
         }
     }
@@ -146,9 +150,9 @@ impl Packed for quant::Q2K {
         }
     }
     #[inline(always)]
-    fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, minima: &mut Subs) {
+    fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut [Sub], minima: &mut [Sub]) {
         let (d, dmin) = (f16s(l, head, 0), l.mul(f16s(l, head, 32), l.splat(-1.0)));
-        for (sub, (scales, minima)) in scales.iter_mut().zip(minima).enumerate() {
+        for (sub, (scales, minima)) in scales[..MAX_SUBS].iter_mut().zip(minima).enumerate() {
             let both = bytes(l, head, 64 + 16 * sub);
             l.store(l.mul(d, l.small_to_float(l.small_field(both, 0, 15), false)), scales);
             l.store(l.mul(dmin, l.small_to_float(l.small_field(both, 4, 15), false)), minima);
@@ -173,7 +177,7 @@ macro_rules! six_bits {
                 }
             }
             #[inline(always)]
-            fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut Subs, _: &mut Subs) {
+            fn unpack_head<L: Lanes>(l: L, head: &[u8], scales: &mut [Sub], _: &mut [Sub]) {
                 let subs = Self::LEN / Self::SUB;
                 let d = f16s(l, head, 0);
                 for (sub, scales) in scales[..subs].iter_mut().enumerate() {

@@ -42,6 +42,6 @@ fn scratch_on(machine: Machine, m: usize, cols: usize, dtype: DType, compute: Co
         Arithmetic::Float if m == 1 => 0,
         Arithmetic::Float => m.saturating_mul(cols).saturating_mul(size_of::<f32>()),
         Arithmetic::Bf16 => m.saturating_mul(cols.div_ceil(2)).saturating_mul(size_of::<u32>()),
-        Arithmetic::Int8 => int8::Activations::bytes_for(machine, m, cols),
+        Arithmetic::Int8 => int8::Activations::bytes_for(machine, dtype, m, cols),
     }
 }

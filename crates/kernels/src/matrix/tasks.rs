@@ -88,7 +88,8 @@ impl Work {
         let row_blocks = self.rows.div_ceil(self.row_block).max(1);
         let one = WIDTH * self.cols.max(1) * self.rows.min(self.row_block).max(1);
         let fair = (panels * row_blocks).div_ceil(8 * pool::threads());
-        let chunk = fair.max(WORTH.div_ceil(one)).clamp(1, panels.max(1));
+        // Whole pairs of panels, which some kernels take together.
+        let chunk = fair.max(WORTH.div_ceil(one)).next_multiple_of(2).clamp(1, panels.max(1));
         let chunks = panels.div_ceil(chunk);
         pool::parallel(chunks * row_blocks, |index| {
             let (first, block) = (index / row_blocks * chunk, index % row_blocks * self.row_block);

@@ -49,7 +49,12 @@ impl Lanes for Avx2 {
     type S = __m128i;
 
     const ROWS: usize = 6;
+    const PANELS: usize = 1;
 
+    #[inline(always)]
+    fn broadcast(self, x: &f32) -> F {
+        self.splat(*x)
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> F {
         found!([_mm256_set1_ps(x); 2])

@@ -56,7 +56,12 @@ impl<const VNNI: bool, const BF16: bool> Lanes for Avx512<VNNI, BF16> {
     type S = __m128i;
 
     const ROWS: usize = 8;
+    const PANELS: usize = 2;
 
+    #[inline(always)]
+    fn broadcast(self, x: &f32) -> __m512 {
+        found!(_mm512_castsi512_ps(spread(x.to_bits() as i32)))
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
         found!(_mm512_set1_ps(x))
@@ -99,7 +104,7 @@ impl<const VNNI: bool, const BF16: bool> Lanes for Avx512<VNNI, BF16> {
     #[inline(always)]
     fn dot_bf16(self, c: __m512, w: &[u8; 64], x: u32) -> __m512 {
         found!({
-            let (w, x) = (_mm512_loadu_si512(w.as_ptr().cast()), _mm512_set1_epi32(x as i32));
+            let (w, x) = (_mm512_loadu_si512(w.as_ptr().cast()), spread(x as i32));
             if BF16 {
                 // Both types are 512 bits without invalid patterns.
                 let pairs = |x| std::mem::transmute::<__m512i, __m512bh>(x);
@@ -202,7 +207,7 @@ impl IntLanes for Avx512<true, false> {
     }
     #[inline(always)]
     fn spread(self, x: &[i8; 4]) -> __m512i {
-        found!(spread(x))
+        found!(spread(i32::from_ne_bytes(x.map(|x| x as u8))))
     }
     #[inline(always)]
     fn dot(self, sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
@@ -222,8 +227,8 @@ impl IntLanes for Avx512<true, false> {
 /// that reads it, and a tile then waits for loads.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn spread(x: &[i8; 4]) -> __m512i {
-    let mut spread = _mm512_set1_epi32(i32::from_ne_bytes(x.map(|x| x as u8)));
+fn spread(x: i32) -> __m512i {
+    let mut spread = _mm512_set1_epi32(x);
     // SAFETY: there is no instruction: the value passes through, unknown to the compiler.
     unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) spread, options(pure, nomem, nostack, preserves_flags)) };
     spread

@@ -30,7 +30,11 @@ pub(crate) trait Lanes: Copy {
 
     /// How many rows of activations a tile of the f32 kernel has: as many as the registers hold.
     const ROWS: usize;
+    /// How many panels share the activations of a tile: 1 or 2.
+    const PANELS: usize;
 
+    /// One activation beside every output.
+    fn broadcast(self, x: &f32) -> Self::F;
     fn splat(self, x: f32) -> Self::F;
     fn load(self, x: &[f32; 16]) -> Self::F;
     fn store(self, x: Self::F, out: &mut [f32; 16]);

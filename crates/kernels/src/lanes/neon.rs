@@ -101,7 +101,12 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
     type S = uint8x16_t;
 
     const ROWS: usize = 4;
+    const PANELS: usize = 1;
 
+    #[inline(always)]
+    fn broadcast(self, x: &f32) -> Self::F {
+        self.splat(*x)
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {
         found!([vdupq_n_f32(x); 4])

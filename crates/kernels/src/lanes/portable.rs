@@ -25,7 +25,12 @@ impl Lanes for Portable {
     type S = [u8; 16];
 
     const ROWS: usize = 2;
+    const PANELS: usize = 1;
 
+    #[inline(always)]
+    fn broadcast(self, x: &f32) -> [f32; 16] {
+        self.splat(*x)
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> [f32; 16] {
         [x; 16]

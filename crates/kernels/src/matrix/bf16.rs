@@ -1,12 +1,12 @@
 //! Products in bf16: weights and activations rounded to bf16, two products at a time added in f32, in one chain over
 //! each 256 inputs as in `float`. For machines with an instruction for it.
 
-use super::float::{CHAIN, ROW_BLOCK, Rows, with_height};
+use super::float::{CHAIN, ROW_BLOCK, Rows, Sums, with_height};
 use super::tasks::{Output, Part, Work};
 use crate::isa::Machine;
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch_bf16};
 use crate::quant::f32_to_bf16;
-use std::ops::Range;
+use std::array::from_mut;
 
 /// Pairs of inputs of a chain.
 const PAIRS: usize = CHAIN / 2;
@@ -43,45 +43,66 @@ struct Bf16<'a> {
 impl Kernel for Bf16<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        let mut sums = [[0.0; WIDTH]; ROW_BLOCK];
-        let sums = &mut sums[..self.part.rows.len()];
-        for panel in self.part.panels.clone() {
-            sums.fill([0.0; WIDTH]);
-            let weights = &self.panels[panel * self.x.cols..(panel + 1) * self.x.cols];
-            for first in (0..self.x.cols).step_by(PAIRS) {
-                let pairs = first..(first + PAIRS).min(self.x.cols);
-                self.chain(l, &weights[pairs.clone()], &pairs, sums);
+        let mut sums = [Sums::EMPTY; 2];
+        let mut panels = self.part.panels.clone();
+        while let Some(panel) = panels.next() {
+            if L::PANELS == 2 && panels.next().is_some() {
+                self.panels::<L, 2>(l, panel, &mut sums);
+            } else {
+                self.panels::<L, 1>(l, panel, from_mut(&mut sums[0]));
             }
-            self.part.write(self.out, panel, sums);
         }
     }
 }
 
 impl Bf16<'_> {
-    /// Adds one chain for every row of the part.
+    /// The outputs of `P` panels.
     #[inline(always)]
-    fn chain<L: Lanes>(&self, l: L, weights: &[[u8; PAIR_BYTES]], pairs: &Range<usize>, sums: &mut [[f32; WIDTH]]) {
-        let mut row = 0;
-        while row < sums.len() {
-            let (x, height) = self.x.tile(self.part.rows.start + row, pairs);
-            let sums = &mut sums[row..];
-            with_height!(L, height, R => chain_rows::<L, R>(l, weights, x, sums));
-            row += height;
+    fn panels<L: Lanes, const P: usize>(&self, l: L, panel: usize, sums: &mut [Sums; P]) {
+        let rows = self.part.rows.len();
+        for sums in sums.iter_mut() {
+            sums.0[..rows].fill([0.0; WIDTH]);
+        }
+        for first in (0..self.x.cols).step_by(PAIRS) {
+            let pairs = first..(first + PAIRS).min(self.x.cols);
+            let weights = std::array::from_fn(|p| {
+                let start = (panel + p) * self.x.cols;
+                &self.panels[start + pairs.start..start + pairs.end]
+            });
+            let mut row = 0;
+            while row < rows {
+                let (x, height) = self.x.tile(self.part.rows.start + row, &pairs);
+                with_height!(L, height, R => chain_rows::<L, R, P>(l, weights, x, sums, row));
+                row += height;
+            }
+        }
+        for (p, sums) in sums.iter().enumerate() {
+            self.part.write(self.out, panel + p, &sums.0[..rows]);
         }
     }
 }
 
-/// The chain of a tile of `R` rows.
+/// The chain of a tile of `R` rows, for `P` panels.
 #[inline(always)]
-fn chain_rows<L: Lanes, const R: usize>(l: L, weights: &[[u8; PAIR_BYTES]], x: &[u32], sums: &mut [[f32; WIDTH]]) {
+fn chain_rows<L: Lanes, const R: usize, const P: usize>(
+    l: L,
+    weights: [&[[u8; PAIR_BYTES]]; P],
+    x: &[u32],
+    sums: &mut [Sums; P],
+    row: usize,
+) {
     let (x, _) = x.as_chunks::<R>();
-    let mut chains = [l.splat(0.0); R];
-    for (w, x) in weights.iter().zip(x) {
-        for r in 0..R {
-            chains[r] = l.dot_bf16(chains[r], w, x[r]);
+    let mut chains = [[l.splat(0.0); R]; P];
+    for (step, x) in x.iter().enumerate() {
+        for (r, &x) in x.iter().enumerate() {
+            for p in 0..P {
+                chains[p][r] = l.dot_bf16(chains[p][r], &weights[p][step], x);
+            }
         }
     }
-    for (sum, chain) in sums.iter_mut().zip(chains) {
-        l.store(l.add(l.load(sum), chain), sum);
+    for (sums, chains) in sums.iter_mut().zip(chains) {
+        for (sum, chain) in sums.0[row..].iter_mut().zip(chains) {
+            l.store(l.add(l.load(sum), chain), sum);
+        }
     }
 }

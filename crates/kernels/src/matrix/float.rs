@@ -1,11 +1,12 @@
 //! Products in f32: one chain of fused multiplications over each 256 inputs, the chains added from the first to the
 //! last. An output's bits depend on its row, the activations' row and the instruction set, and on nothing else.
 
-use super::tasks::{Output, Part, Work};
+use super::tasks::{self, Output, Part};
 use crate::gemm::View;
 use crate::isa::Machine;
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch_float};
 use crate::pool::parallel;
+use std::array::from_mut;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -148,7 +149,7 @@ pub(crate) fn product(machine: Machine, source: &dyn Source, x: &Rows<'_, f32>, 
     }
     let outputs = out.len() / x.rows;
     let out = Output::new(out);
-    let work = Work { outputs, rows: x.rows, cols: x.cols, row_block: ROW_BLOCK };
+    let work = tasks::Work { outputs, rows: x.rows, cols: x.cols, row_block: ROW_BLOCK };
     work.run(|part| dispatch_float(machine, Float { source, x, out: &out, part, accumulate }));
 }
 
@@ -164,71 +165,140 @@ struct Float<'a> {
 impl Kernel for Float<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        let mut sums = [[0.0; WIDTH]; ROW_BLOCK];
-        let mut tile: Tile = [[0.0; WIDTH]; CHAIN];
-        let rows = self.part.rows.clone();
-        let sums = &mut sums[..rows.len()];
-        for panel in self.part.panels.clone() {
-            sums.fill([0.0; WIDTH]);
-            if self.accumulate {
-                self.part.read(self.out, panel, sums);
+        let mut work = Work { sums: [Sums::EMPTY; 2], tiles: [Wide([[0.0; WIDTH]; CHAIN]); 2] };
+        let mut panels = self.part.panels.clone();
+        while let Some(panel) = panels.next() {
+            // Two panels at a time where the registers hold the sums of a tile for both.
+            if L::PANELS == 2 && panels.next().is_some() {
+                self.panels::<L, 2>(l, panel, &mut work.sums, &mut work.tiles);
+            } else {
+                let ([sums, _], [tile, _]) = (&mut work.sums, &mut work.tiles);
+                self.panels::<L, 1>(l, panel, from_mut(sums), from_mut(tile));
             }
-            for first in (0..self.x.cols).step_by(CHAIN) {
-                let inputs = first..(first + CHAIN).min(self.x.cols);
-                match self.source.direct(panel, inputs.clone(), rows.len() <= L::ROWS) {
-                    Some(Direct::F32(w)) => self.chain(l, w, L::load_f32, &inputs, sums),
-                    Some(Direct::F16(w)) => self.chain(l, w, L::load_f16, &inputs, sums),
-                    Some(Direct::Bf16(w)) => self.chain(l, w, L::load_bf16, &inputs, sums),
-                    None => {
-                        self.source.widen(panel, inputs.clone(), &mut tile);
-                        self.chain(l, &tile[..inputs.len()], L::load, &inputs, sums);
-                    }
-                }
-            }
-            self.part.write(self.out, panel, sums);
         }
     }
 }
 
+/// What a task keeps between the inputs.
+struct Work {
+    sums: [Sums; 2],
+    tiles: [Wide; 2],
+}
+
+/// Widened weights, where vectors are read whole.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Wide(Tile);
+
+/// Sums of a part's rows for one panel; a few more than are used, so that the places of two panels do not lie a multiple
+/// of 4 KiB apart: a load then waits for the store before it, which it seems to meet.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Sums(pub(super) [[f32; WIDTH]; ROW_BLOCK + 8]);
+
+impl Sums {
+    pub(super) const EMPTY: Sums = Sums([[0.0; WIDTH]; ROW_BLOCK + 8]);
+}
+
 impl Float<'_> {
+    /// The outputs of `P` panels.
+    #[inline(always)]
+    fn panels<L: Lanes, const P: usize>(&self, l: L, panel: usize, sums: &mut [Sums; P], tiles: &mut [Wide; P]) {
+        let rows = self.part.rows.len();
+        for (p, sums) in sums.iter_mut().enumerate() {
+            let sums = &mut sums.0[..rows];
+            sums.fill([0.0; WIDTH]);
+            if self.accumulate {
+                self.part.read(self.out, panel + p, sums);
+            }
+        }
+        for first in (0..self.x.cols).step_by(CHAIN) {
+            let inputs = first..(first + CHAIN).min(self.x.cols);
+            let direct = |p| self.source.direct(panel + p, inputs.clone(), rows <= L::ROWS);
+            match direct(0) {
+                Some(Direct::F32(w)) => {
+                    let w = std::array::from_fn(|p| match direct(p) {
+                        Some(Direct::F32(w)) => w,
+                        _ => w,
+                    });
+                    self.chain::<L, _, P>(l, w, L::load_f32, &inputs, sums);
+                }
+                Some(Direct::F16(w)) => {
+                    let w = std::array::from_fn(|p| match direct(p) {
+                        Some(Direct::F16(w)) => w,
+                        _ => w,
+                    });
+                    self.chain::<L, _, P>(l, w, L::load_f16, &inputs, sums);
+                }
+                Some(Direct::Bf16(w)) => {
+                    let w = std::array::from_fn(|p| match direct(p) {
+                        Some(Direct::Bf16(w)) => w,
+                        _ => w,
+                    });
+                    self.chain::<L, _, P>(l, w, L::load_bf16, &inputs, sums);
+                }
+                None => {
+                    for (p, tile) in tiles.iter_mut().enumerate() {
+                        self.source.widen(panel + p, inputs.clone(), &mut tile.0);
+                    }
+                    let w = std::array::from_fn(|p| &tiles[p].0[..inputs.len()]);
+                    self.chain::<L, _, P>(l, w, L::load, &inputs, sums);
+                }
+            }
+        }
+        for (p, sums) in sums.iter().enumerate() {
+            self.part.write(self.out, panel + p, &sums.0[..rows]);
+        }
+    }
+
     /// Adds one chain for every row of the part.
     #[inline(always)]
-    fn chain<L: Lanes, W>(
+    fn chain<L: Lanes, W, const P: usize>(
         &self,
         l: L,
-        weights: &[W],
+        weights: [&[W]; P],
         load: impl Fn(L, &W) -> L::F + Copy,
         inputs: &Range<usize>,
-        sums: &mut [[f32; WIDTH]],
+        sums: &mut [Sums; P],
     ) {
         let mut row = 0;
-        while row < sums.len() {
+        while row < self.part.rows.len() {
             let (x, height) = self.x.tile(self.part.rows.start + row, inputs);
-            let sums = &mut sums[row..];
-            with_height!(L, height, R => chain_rows::<L, W, R>(l, weights, load, x, sums));
+            with_height!(L, height, R => chain_rows::<L, W, R, P>(l, weights, load, x, sums, row));
             row += height;
         }
     }
 }
 
-/// The chain of a tile of `R` rows.
+/// The chain of a tile of `R` rows, for `P` panels.
 #[inline(always)]
-fn chain_rows<L: Lanes, W, const R: usize>(
+fn chain_rows<L: Lanes, W, const R: usize, const P: usize>(
     l: L,
-    weights: &[W],
+    weights: [&[W]; P],
     load: impl Fn(L, &W) -> L::F,
     x: &[f32],
-    sums: &mut [[f32; WIDTH]],
+    sums: &mut [Sums; P],
+    row: usize,
 ) {
     let (x, _) = x.as_chunks::<R>();
-    let mut chains = [l.splat(0.0); R];
-    for (w, x) in weights.iter().zip(x) {
-        let w = load(l, w);
-        for r in 0..R {
-            chains[r] = l.fma(w, l.splat(x[r]), chains[r]);
+    let mut chains = [[l.splat(0.0); R]; P];
+    let steps = weights.iter().fold(x.len(), |steps, weights| steps.min(weights.len()));
+    let weights = weights.map(|weights| &weights[..steps]);
+    for (step, x) in x[..steps].iter().enumerate() {
+        let mut w = [l.splat(0.0); P];
+        for p in 0..P {
+            w[p] = load(l, &weights[p][step]);
+        }
+        for (r, x) in x.iter().enumerate() {
+            let x = l.broadcast(x);
+            for p in 0..P {
+                chains[p][r] = l.fma(w[p], x, chains[p][r]);
+            }
         }
     }
-    for (sum, chain) in sums.iter_mut().zip(chains) {
-        l.store(l.add(l.load(sum), chain), sum);
+    for (sums, chains) in sums.iter_mut().zip(chains) {
+        for (sum, chain) in sums.0[row..].iter_mut().zip(chains) {
+            l.store(l.add(l.load(sum), chain), sum);
+        }
     }
 }

@@ -6,7 +6,9 @@
 //! multiplication in f32. `ATTEND_ISA` chooses the instruction set. `--cpu` counts one thread's processor time, which
 //! other work on the machine disturbs less.
 
-use attend_kernels::{Compute, DType, Matrix, machine, measure_bandwidth, measure_matmul, set_threads, threads};
+mod clock;
+
+use attend_kernels::{Compute, DType, Matrix, machine, measure_bandwidth, measure_matmul, threads};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -35,9 +37,7 @@ const TYPES: [DType; 16] = [
 ];
 
 fn main() {
-    if std::env::args().any(|arg| arg == "--cpu") {
-        set_threads(1);
-    }
+    clock::choose();
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     // A number among the names limits the rows.
     let only = wanted.iter().find_map(|name| name.parse::<usize>().ok());
@@ -103,9 +103,9 @@ fn median(matrices: &[Matrix], rows: usize) -> f64 {
     let mut times = Vec::new();
     while times.len() < 5 || (start.elapsed().as_secs_f64() < 0.7 && times.len() < 400) {
         for matrix in matrices {
-            let before = clock();
+            let before = clock::now();
             matrix.matmul(&x, &mut out);
-            times.push(clock() - before);
+            times.push(clock::now() - before);
             if times.len() >= 5 && start.elapsed().as_secs_f64() > 0.7 {
                 break;
             }
@@ -114,16 +114,4 @@ fn median(matrices: &[Matrix], rows: usize) -> f64 {
     }
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
-}
-
-/// Seconds: of the thread where it works alone, else by the clock.
-fn clock() -> f64 {
-    if threads() > 1 {
-        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-        return START.get_or_init(Instant::now).elapsed().as_secs_f64();
-    }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes to a structure of its own type.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }

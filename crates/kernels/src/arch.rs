@@ -13,8 +13,15 @@ pub(crate) trait Arch {
     /// Elements of a vector; 16 is a multiple of it.
     const LANES: usize;
     type Vector: Copy;
+    /// Rows of a tile, and vectors beside each other, whose sums the registers hold.
+    const TILE: Tile;
 
     fn splat(x: f32) -> Self::Vector;
+    /// [`Arch::splat`] of a number that several products read.
+    #[inline(always)]
+    fn broadcast(x: &f32) -> Self::Vector {
+        Self::splat(*x)
+    }
     /// The first `LANES` elements.
     fn load(from: &[f32]) -> Self::Vector;
     /// Writes the first `LANES` elements.
@@ -41,6 +48,14 @@ pub(crate) trait Arch {
     }
 }
 
+/// A tile of sums: rows, by vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tile {
+    FourByTwo,
+    SixByTwo,
+    SixByFour,
+}
+
 /// Float16 to float32 without branches: the exponent is re-biased by an exact multiplication, which also brings
 /// subnormals into place.
 #[inline(always)]
@@ -58,6 +73,7 @@ pub(crate) struct Portable;
 impl Arch for Portable {
     const FMA: bool = false;
     const LANES: usize = 8;
+    const TILE: Tile = Tile::FourByTwo;
     type Vector = [f32; 8];
 
     #[inline(always)]
@@ -88,7 +104,7 @@ pub(crate) use x86::{Avx2, Avx512};
 mod x86 {
     // Loads and stores are moves of arrays, not the intrinsics: those take pointers, and are functions that the compiler
     // may leave as calls.
-    use super::Arch;
+    use super::{Arch, Tile};
     use std::arch::x86_64::*;
     use std::mem::transmute;
 
@@ -98,6 +114,7 @@ mod x86 {
     impl Arch for Avx2 {
         const FMA: bool = true;
         const LANES: usize = 8;
+        const TILE: Tile = Tile::SixByTwo;
         type Vector = __m256;
 
         #[inline(always)]
@@ -188,12 +205,19 @@ mod x86 {
     impl Arch for Avx512 {
         const FMA: bool = true;
         const LANES: usize = 16;
+        const TILE: Tile = Tile::SixByFour;
         type Vector = __m512;
 
         #[inline(always)]
         fn splat(x: f32) -> __m512 {
             // SAFETY: the token is used only where AVX-512 is there.
             unsafe { _mm512_set1_ps(x) }
+        }
+
+        #[inline(always)]
+        fn broadcast(x: &f32) -> __m512 {
+            // SAFETY: the token is used only where AVX-512 is there.
+            unsafe { _mm512_castsi512_ps(crate::lanes::spread(x.to_bits() as i32)) }
         }
 
         #[inline(always)]
@@ -233,7 +257,7 @@ pub(crate) use arm::Neon;
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
-    use super::Arch;
+    use super::{Arch, Tile};
     use std::arch::aarch64::*;
     use std::mem::transmute;
 
@@ -243,6 +267,7 @@ mod arm {
     impl Arch for Neon {
         const FMA: bool = true;
         const LANES: usize = 4;
+        const TILE: Tile = Tile::FourByTwo;
         type Vector = float32x4_t;
 
         #[inline(always)]

@@ -1,6 +1,7 @@
 //! Arithmetic on slices: the part of Attend that knows numbers and nothing of models.
 
 mod activation;
+mod aligned;
 mod arch;
 mod attention;
 mod chunks;

@@ -2,7 +2,8 @@
 
 use super::kv::Side;
 use super::{Heads, Inputs};
-use crate::arch::Arch;
+use crate::aligned::Floats;
+use crate::arch::{Arch, Tile};
 use crate::vecmath::{exp, fma, tanh};
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ pub(super) struct Reduced {
     pub max: Vec<f32>,
     pub sum: Vec<f32>,
     /// `[rows, stride]`
-    mix: Vec<f32>,
+    mix: Floats,
     pub stride: usize,
 }
 
@@ -37,12 +38,12 @@ impl Reduced {
 
     fn clear(&mut self, rows: usize, stride: usize) {
         self.stride = stride;
-        for (list, len, value) in
-            [(&mut self.max, rows, f32::NEG_INFINITY), (&mut self.sum, rows, 0.0), (&mut self.mix, rows * stride, 0.0)]
-        {
+        for (list, value) in [(&mut self.max, f32::NEG_INFINITY), (&mut self.sum, 0.0)] {
             list.clear();
-            list.resize(len, value);
+            list.resize(rows, value);
         }
+        self.mix.reserve(rows * stride);
+        self.mix[..rows * stride].fill(0.0);
     }
 
     /// One row's values, `[stride]`.
@@ -94,15 +95,15 @@ pub(super) struct Scratch {
     tokens: Range<usize>,
     group: usize,
     /// `[CUT, key stride]`, as read.
-    key_rows: Vec<f32>,
+    key_rows: Floats,
     /// `[key stride, CUT]`: a vector holds neighbouring keys.
-    keys: Vec<f32>,
+    keys: Floats,
     /// `[CUT, value stride]`
-    values: Vec<f32>,
+    values: Floats,
     key_stride: usize,
     value_stride: usize,
     /// `[rows, CUT]`; scores, then weights.
-    scores: Vec<f32>,
+    scores: Floats,
     pub reduced: Reduced,
 }
 
@@ -120,15 +121,14 @@ impl Scratch {
         self.group = inputs.shape.group();
         self.key_stride = inputs.shape.key_dim.next_multiple_of(PAD);
         self.value_stride = inputs.shape.value_dim.next_multiple_of(PAD);
-        // Zeros everywhere: what is never written must still be a number, since vectors cover it.
+        // What an earlier tile left may stay: vectors cover it, but nobody reads what comes of it.
         for (list, len) in [
             (&mut self.key_rows, CUT * self.key_stride),
             (&mut self.keys, CUT * self.key_stride),
             (&mut self.values, CUT * self.value_stride),
             (&mut self.scores, self.tokens.len() * self.group * CUT),
         ] {
-            list.clear();
-            list.resize(len, 0.0);
+            list.reserve(len);
         }
     }
 
@@ -175,10 +175,15 @@ pub(super) fn reduce_cut<A: Arch>(inputs: &Inputs, scratch: &mut Scratch, cut: u
     load::<A>(inputs, scratch, cut, span.clone());
     let mut row = 0;
     while row < rows {
-        row += match rows - row {
-            1 => scores::<A, 1, 4>(inputs, scratch, row, &span),
-            2 | 3 => scores::<A, 2, 4>(inputs, scratch, row, &span),
-            _ => scores::<A, 4, 2>(inputs, scratch, row, &span),
+        row += match (rows - row, A::TILE) {
+            (1, _) => scores::<A, 1, 4>(inputs, scratch, row, &span),
+            (2, _) => scores::<A, 2, 4>(inputs, scratch, row, &span),
+            (3, Tile::SixByFour) => scores::<A, 3, 4>(inputs, scratch, row, &span),
+            (3, Tile::FourByTwo | Tile::SixByTwo) => scores::<A, 3, 2>(inputs, scratch, row, &span),
+            (4 | 5, Tile::SixByFour) => scores::<A, 4, 4>(inputs, scratch, row, &span),
+            (_, Tile::SixByFour) => scores::<A, 6, 4>(inputs, scratch, row, &span),
+            (6.., Tile::SixByTwo) => scores::<A, 6, 2>(inputs, scratch, row, &span),
+            (_, Tile::FourByTwo | Tile::SixByTwo) => scores::<A, 4, 2>(inputs, scratch, row, &span),
         };
     }
     for row in 0..rows {
@@ -186,10 +191,15 @@ pub(super) fn reduce_cut<A: Arch>(inputs: &Inputs, scratch: &mut Scratch, cut: u
     }
     let mut row = 0;
     while row < rows {
-        row += match rows - row {
-            1 => mix_rows::<A, 1, 8>(inputs, scratch, row, cut),
-            2 | 3 => mix_rows::<A, 2, 4>(inputs, scratch, row, cut),
-            _ => mix_rows::<A, 4, 2>(inputs, scratch, row, cut),
+        row += match (rows - row, A::TILE) {
+            (1, _) => mix_rows::<A, 1, 8>(inputs, scratch, row, cut),
+            (2, _) => mix_rows::<A, 2, 4>(inputs, scratch, row, cut),
+            (3, Tile::SixByFour) => mix_rows::<A, 3, 4>(inputs, scratch, row, cut),
+            (3, Tile::FourByTwo | Tile::SixByTwo) => mix_rows::<A, 3, 2>(inputs, scratch, row, cut),
+            (4 | 5, Tile::SixByFour) => mix_rows::<A, 4, 4>(inputs, scratch, row, cut),
+            (_, Tile::SixByFour) => mix_rows::<A, 6, 4>(inputs, scratch, row, cut),
+            (6.., Tile::SixByTwo) => mix_rows::<A, 6, 2>(inputs, scratch, row, cut),
+            (_, Tile::FourByTwo | Tile::SixByTwo) => mix_rows::<A, 4, 2>(inputs, scratch, row, cut),
         };
     }
 }
@@ -230,7 +240,7 @@ fn scores<A: Arch, const R: usize, const V: usize>(
         for (d, keys) in scratch.keys.chunks_exact(CUT).take(inputs.shape.key_dim).enumerate() {
             let keys = &keys[start..start + step];
             for r in 0..R {
-                let q = A::splat(queries[r][d]);
+                let q = A::broadcast(&queries[r][d]);
                 for v in 0..V {
                     sums[r][v] = A::multiply_add(q, A::load(&keys[v * A::LANES..]), sums[r][v]);
                 }
@@ -388,7 +398,7 @@ fn mix_columns<A: Arch, const R: usize, const V: usize>(
     for key in keys {
         let values = &scratch.values[key * stride + start..][..width];
         for (r, sums) in sums.iter_mut().enumerate() {
-            let weight = A::splat(scratch.scores[(row + r) * CUT + key]);
+            let weight = A::broadcast(&scratch.scores[(row + r) * CUT + key]);
             for (v, sum) in sums.iter_mut().enumerate() {
                 *sum = A::multiply_add(weight, A::load(&values[v * A::LANES..]), *sum);
             }

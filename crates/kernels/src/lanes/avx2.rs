@@ -205,12 +205,7 @@ impl IntLanes for Avx2 {
 
     const INT_ROWS: usize = 4;
     const NARROW: bool = true;
-    const SIGNED_ZERO: i32 = 0;
-
-    fn start(sums: [i16; 2], zero: i16) -> i32 {
-        let [first, second] = sums.map(|sum| u32::from(sum.wrapping_mul(-zero) as u16));
-        (first | second << 16) as i32
-    }
+    const SIGNED_ZERO: i16 = 0;
 
     #[inline(always)]
     fn part(self, start: i32) -> I {

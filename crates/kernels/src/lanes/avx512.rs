@@ -199,7 +199,7 @@ impl IntLanes for Avx512<true, false> {
 
     const INT_ROWS: usize = 8;
     const NARROW: bool = false;
-    const SIGNED_ZERO: i32 = 128;
+    const SIGNED_ZERO: i16 = 128;
 
     #[inline(always)]
     fn part(self, start: i32) -> __m512i {
@@ -227,7 +227,7 @@ impl IntLanes for Avx512<true, false> {
 /// that reads it, and a tile then waits for loads.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn spread(x: i32) -> __m512i {
+pub(crate) fn spread(x: i32) -> __m512i {
     let mut spread = _mm512_set1_epi32(x);
     // SAFETY: there is no instruction: the value passes through, unknown to the compiler.
     unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) spread, options(pure, nomem, nostack, preserves_flags)) };

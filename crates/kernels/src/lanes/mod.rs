@@ -12,6 +12,9 @@ mod avx512;
 mod neon;
 mod portable;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::spread;
+
 use crate::isa::{Isa, Machine};
 
 /// How many outputs a vector holds, on every instruction set.
@@ -85,14 +88,9 @@ pub(crate) trait IntLanes: Lanes {
     /// Whether `P` has only 16 bits for a pair of products, see [`room`].
     const NARROW: bool;
     /// What [`IntLanes::dot_signed`] adds to every code.
-    const SIGNED_ZERO: i32;
+    const SIGNED_ZERO: i16;
 
-    /// What sums begin with, in the bits that [`IntLanes::part`] takes: minus `zero` times the sum of activations, that of
-    /// the first two of every four and of the other two. Codes `code + zero` then give the sums of products with `code`;
-    /// where the sums have 16 bits they may wrap on the way, because the result fits.
-    fn start(sums: [i16; 2], zero: i16) -> i32 {
-        -i32::from(zero) * (i32::from(sums[0]) + i32::from(sums[1]))
-    }
+    /// Sums that begin with the bits of `start`: one number, or two where they have 16 bits.
     fn part(self, start: i32) -> Self::P;
     /// Four signed bytes, never -128.
     fn spread(self, x: &[i8; 4]) -> Self::X;

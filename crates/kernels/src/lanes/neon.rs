@@ -242,7 +242,7 @@ impl<const DOT: bool> IntLanes for Neon<DOT> {
 
     const INT_ROWS: usize = 4;
     const NARROW: bool = false;
-    const SIGNED_ZERO: i32 = 0;
+    const SIGNED_ZERO: i16 = 0;
 
     #[inline(always)]
     fn part(self, start: i32) -> Self::P {

@@ -139,7 +139,7 @@ impl IntLanes for Portable {
 
     const INT_ROWS: usize = 1;
     const NARROW: bool = false;
-    const SIGNED_ZERO: i32 = 0;
+    const SIGNED_ZERO: i16 = 0;
 
     #[inline(always)]
     fn part(self, start: i32) -> [i32; 16] {

@@ -1,6 +1,6 @@
 //! A model put together from its description and a source of weights.
 
-use crate::attention::{AttentionLayer, LatentParts, RelativeLayer, Values};
+use crate::attention::{AttentionLayer, LatentParts, RelativeLayer, Sinks, Values};
 use crate::change::Weights;
 use crate::conv::ConvLayer;
 use crate::embed::EmbedLayer;
@@ -11,7 +11,7 @@ use crate::linear::Linear;
 use crate::low_rank::LowRank;
 use crate::model::Model;
 use crate::moe::{Expert, MoeLayer, SharedLayer};
-use crate::norm::NormLayer;
+use crate::norm::{NormLayer, NormWeights};
 use crate::position::{PositionSet, RelativeEmbedding, RelativeTable, unpack};
 use crate::spec::*;
 use crate::walk::StackParts;
@@ -31,6 +31,11 @@ pub trait WeightSource {
     /// As [`WeightSource::matrix`], from a source whose matrices others hold too.
     fn shared(&mut self, name: &str, rows: usize, cols: usize) -> Result<Arc<Matrix>, Self::Error> {
         self.matrix(name, rows, cols).map(Arc::new)
+    }
+
+    /// As [`WeightSource::vector`], from a source whose vectors others hold too.
+    fn shared_vector(&mut self, name: &str, shape: &[usize]) -> Result<Arc<[f32]>, Self::Error> {
+        self.vector(name, shape).map(Arc::from)
     }
 
     /// The adapters of a layer, by its name without `.weight`; most sources have none.
@@ -68,7 +73,7 @@ impl Model {
 
 struct Builder<'s, S> {
     source: &'s mut S,
-    /// What was read so far, so that shared matrices are held once.
+    /// What was read so far, so that shared weights are read and held once.
     weights: Weights,
     bytes: usize,
 }
@@ -84,9 +89,12 @@ impl<S: WeightSource> Builder<'_, S> {
         Ok(matrix)
     }
 
-    fn vector(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, S::Error> {
-        let values = self.source.vector(name, shape)?;
-        self.bytes += size_of_val(values.as_slice());
+    fn vector(&mut self, name: &str, shape: &[usize]) -> Result<Arc<[f32]>, S::Error> {
+        if let Some(known) = self.weights.vectors.get(name) {
+            return Ok(known.clone());
+        }
+        let values = self.source.shared_vector(name, shape)?;
+        self.bytes += size_of_val(&*values);
         self.weights.vectors.insert(name.to_owned(), values.clone());
         Ok(values)
     }
@@ -106,19 +114,23 @@ impl<S: WeightSource> Builder<'_, S> {
         Ok(Linear { name: name.to_owned(), weight, bias, low_rank })
     }
 
-    /// A norm over `width` elements whose weights have `shape`.
-    fn norm(&mut self, name: &str, norm: Norm, width: usize, shape: &[usize]) -> Result<NormLayer, S::Error> {
+    /// A norm over rows of `width` elements.
+    fn norm(&mut self, name: &str, norm: Norm, width: usize) -> Result<NormLayer, S::Error> {
+        Ok(NormLayer { norm, width, weights: vec![self.norm_weights(name.to_owned(), norm, width)?] })
+    }
+
+    fn norm_weights(&mut self, name: String, norm: Norm, width: usize) -> Result<NormWeights, S::Error> {
         let (weight, bias) = match norm {
             Norm::Rms { .. } => (true, false),
             Norm::Layer { bias, .. } => (true, bias),
             Norm::Plain { .. } => (false, false),
         };
         let mut read = |present: bool, suffix: &str| match present {
-            true => self.vector(&format!("{name}.{suffix}"), shape).map(Some),
+            true => self.vector(&format!("{name}.{suffix}"), &[width]).map(Some),
             false => Ok(None),
         };
         let (weight, bias) = (read(weight, "weight")?, read(bias, "bias")?);
-        Ok(NormLayer { name: name.to_owned(), norm, width, weight, bias, each: false })
+        Ok(NormWeights { name, weight, bias })
     }
 
     fn stack(
@@ -146,9 +158,7 @@ impl<S: WeightSource> Builder<'_, S> {
                 let weight = unpack(&*self.matrix(&name, rows, stack.width)?);
                 let norm = match norm {
                     None => None,
-                    Some(norm) => {
-                        Some(self.norm(&format!("{prefix}relative_rows.norm"), norm, stack.width, &[stack.width])?)
-                    }
+                    Some(norm) => Some(self.norm(&format!("{prefix}relative_rows.norm"), norm, stack.width)?),
                 };
                 Some(RelativeEmbedding { table: RelativeTable { name, weight }, norm })
             }
@@ -160,12 +170,12 @@ impl<S: WeightSource> Builder<'_, S> {
                 name: format!("{prefix}conv"),
                 weight: self.vector(&format!("{prefix}conv.weight"), &spec.shape(stack.width))?,
                 bias: self.vector(&format!("{prefix}conv.bias"), &[stack.width])?,
-                norm: self.norm(&format!("{prefix}conv.norm"), spec.norm, stack.width, &[stack.width])?,
+                norm: self.norm(&format!("{prefix}conv.norm"), spec.norm, stack.width)?,
             }),
         };
         let final_norm = match stack.final_norm {
             None => None,
-            Some(norm) => Some(self.norm(&format!("{prefix}final_norm"), norm, stack.width, &[stack.width])?),
+            Some(norm) => Some(self.norm(&format!("{prefix}final_norm"), norm, stack.width)?),
         };
         let narrowing = match stack.narrowed {
             None => None,
@@ -198,7 +208,7 @@ impl<S: WeightSource> Builder<'_, S> {
         let norm = match spec.norm {
             Some(norm) => {
                 let width = spec.norm_width(stack.width);
-                Some(self.norm(&format!("{prefix}embed.norm"), norm, width, &[width])?)
+                Some(self.norm(&format!("{prefix}embed.norm"), norm, width)?)
             }
             None => None,
         };
@@ -266,9 +276,9 @@ impl<S: WeightSource> Builder<'_, S> {
     }
 
     fn branch_norms(&mut self, branch: &str, layer: &Layer, width: usize) -> Result<BranchNorms, S::Error> {
-        let norm = self.norm(&format!("{branch}.norm"), layer.norm, width, &[width])?;
+        let norm = self.norm(&format!("{branch}.norm"), layer.norm, width)?;
         let post = match layer.wiring {
-            Wiring::Sandwich => Some(self.norm(&format!("{branch}.post_norm"), layer.norm, width, &[width])?),
+            Wiring::Sandwich => Some(self.norm(&format!("{branch}.post_norm"), layer.norm, width)?),
             Wiring::PreNorm
             | Wiring::PostNorm
             | Wiring::OutputNorm
@@ -300,13 +310,13 @@ impl<S: WeightSource> Builder<'_, S> {
         })
     }
 
-    fn sinks(&mut self, name: &str, spec: &Attention) -> Result<Option<(String, Vec<f32>)>, S::Error> {
+    fn sinks(&mut self, name: &str, spec: &Attention) -> Result<Option<Sinks>, S::Error> {
         if !spec.sinks {
             return Ok(None);
         }
         let name = format!("{name}.sinks");
-        let values = self.vector(&name, &[spec.heads])?;
-        Ok(Some((name, values)))
+        let logits = self.vector(&name, &[spec.heads])?;
+        Ok(Some(Sinks { name, logits }))
     }
 
     fn latent_attention(
@@ -321,14 +331,14 @@ impl<S: WeightSource> Builder<'_, S> {
             None => None,
             Some(rank) => {
                 let down = self.linear(&format!("{name}.query_down"), rank, width, bias.query)?;
-                Some((down, self.norm(&format!("{name}.query_down_norm"), latent.norm, rank, &[rank])?))
+                Some((down, self.norm(&format!("{name}.query_down_norm"), latent.norm, rank)?))
             }
         };
         let direct = query_down.is_none() && bias.query;
         let input = latent.query_rank.unwrap_or(width);
         let query = self.linear(&format!("{name}.query"), spec.heads * head_dim, input, direct)?;
         let key = self.linear(&format!("{name}.latent"), spec.key_dim, width, bias.key)?;
-        let norm = self.norm(&format!("{name}.latent_norm"), latent.norm, latent.rank, &[latent.rank])?;
+        let norm = self.norm(&format!("{name}.latent_norm"), latent.norm, latent.rank)?;
         let (mut key_up, mut value_up) = (Vec::with_capacity(spec.heads), Vec::with_capacity(spec.heads));
         for head in 0..spec.heads {
             key_up.push(self.linear(&format!("{name}.key_up.{head}"), latent.rank, latent.key_dim, false)?);
@@ -365,25 +375,14 @@ impl<S: WeightSource> Builder<'_, S> {
         let Some(QkNorm { norm, scope }) = spec.qk_norm else { return Ok(None) };
         let dim = spec.key_dim;
         let norm = match scope {
-            QkNormScope::Head => self.norm(name, norm, dim, &[dim])?,
-            QkNormScope::EachHead => self.head_norms(name, norm, dim, heads)?,
-            QkNormScope::Projection => self.norm(name, norm, heads * dim, &[heads * dim])?,
+            QkNormScope::Head => self.norm(name, norm, dim)?,
+            QkNormScope::EachHead => {
+                let weights = (0..heads).map(|head| self.norm_weights(format!("{name}.{head}"), norm, dim));
+                NormLayer { norm, width: dim, weights: weights.collect::<Result<_, _>>()? }
+            }
+            QkNormScope::Projection => self.norm(name, norm, heads * dim)?,
         };
         Ok(Some(norm))
-    }
-
-    /// The norms of all heads as one, whose weights are laid end to end.
-    fn head_norms(&mut self, name: &str, norm: Norm, dim: usize, heads: usize) -> Result<NormLayer, S::Error> {
-        let mut all = NormLayer { name: name.to_owned(), norm, width: dim, weight: None, bias: None, each: true };
-        for head in 0..heads {
-            let one = self.norm(&format!("{name}.{head}"), norm, dim, &[dim])?;
-            for (all, one) in [(&mut all.weight, one.weight), (&mut all.bias, one.bias)] {
-                if let Some(one) = one {
-                    all.get_or_insert_default().extend(one);
-                }
-            }
-        }
-        Ok(all)
     }
 
     fn ffn(&mut self, name: &str, ffn: &Ffn, width: usize) -> Result<FeedForward, S::Error> {
@@ -448,7 +447,7 @@ impl<S: WeightSource> Builder<'_, S> {
         if let Some(Transform { bias, activation, norm }) = spec.head.transform() {
             let dense = self.linear("head.transform", inner, stack.output_width(), bias)?;
             let norm = match norm {
-                Some(norm) => Some(self.norm("head.norm", norm, inner, &[inner])?),
+                Some(norm) => Some(self.norm("head.norm", norm, inner)?),
                 None => None,
             };
             head.transform = Some((dense, activation, norm));

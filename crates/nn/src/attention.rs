@@ -21,6 +21,7 @@ use attend_kernels::{
     Bias, Call, DType, Heads, KvBlocks, KvLayout, RopeRows, Scores, attention_mix, attention_probs, attention_scores,
     bytes_of, flash, rotate, textbook,
 };
+use std::sync::Arc;
 
 /// Which computation of the core is used: the fused one, or the textbook's with its whole matrix of scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,11 +40,19 @@ pub struct AttentionLayer {
     pub out: Linear,
     pub query_norm: Option<NormLayer>,
     pub key_norm: Option<NormLayer>,
-    /// The name of the sinks' weight and one logit a head.
-    pub sinks: Option<(String, Vec<f32>)>,
+    pub sinks: Option<Sinks>,
     pub positions: PositionUse,
     /// What projects distances, in disentangled attention.
     pub relative: Option<RelativeLayer>,
+}
+
+/// One logit a head that takes part in the softmax and has no value.
+#[derive(Debug, Clone)]
+pub struct Sinks {
+    /// The weight's name.
+    pub name: String,
+    /// [H]
+    pub logits: Arc<[f32]>,
 }
 
 /// Where values come from.
@@ -321,7 +330,7 @@ impl AttentionLayer {
             bias: table.map_or(Bias::None, |table| table.bias()),
             bias_scaled: table.is_some_and(|table| table.scaled),
             mask: self.spec.mask,
-            sinks: self.sinks.as_ref().map(|(_, sinks)| sinks.as_slice()),
+            sinks: self.sinks.as_ref().map(|sinks| &*sinks.logits),
         }
     }
 

@@ -8,12 +8,11 @@ use attend_kernels::Matrix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A model's weights by our names (see [`crate::names`]). Matrices are those that the layers hold, not copies.
+/// A model's weights by our names (see [`crate::names`]). They are those that the layers hold, not copies.
 #[derive(Debug, Clone, Default)]
 pub struct Weights {
     pub matrices: BTreeMap<String, Arc<Matrix>>,
-    /// Copies: the vectors of a model are less than a thousandth of it.
-    pub vectors: BTreeMap<String, Vec<f32>>,
+    pub vectors: BTreeMap<String, Arc<[f32]>>,
     /// Low-rank adapters by the name of the layer without `.weight`, in the order in which they are added; `head` of
     /// the output matrix, the name of a token table for the table.
     pub low_rank: BTreeMap<String, Vec<LowRank>>,
@@ -27,7 +26,7 @@ impl Weights {
             matrix.read_rows(0, &mut values);
             return Some(values);
         }
-        self.vectors.get(name).cloned()
+        self.vectors.get(name).map(|values| values.to_vec())
     }
 }
 
@@ -58,7 +57,7 @@ impl Model {
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
     pub matrices: BTreeMap<String, Arc<Matrix>>,
-    pub vectors: BTreeMap<String, Vec<f32>>,
+    pub vectors: BTreeMap<String, Arc<[f32]>>,
     /// `None`: the adapters stay.
     pub low_rank: Option<BTreeMap<String, Vec<LowRank>>>,
 }
@@ -83,7 +82,7 @@ impl WeightSource for Changed<'_> {
     type Error = Error;
 
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix, Error> {
-        // The builder asks for shared matrices; a copy is as good.
+        // The builder asks for shared weights; a copy is as good.
         self.shared(name, rows, cols).map(|matrix| Matrix::clone(&matrix))
     }
 
@@ -95,6 +94,10 @@ impl WeightSource for Changed<'_> {
     }
 
     fn vector(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, Error> {
+        self.shared_vector(name, shape).map(|values| values.to_vec())
+    }
+
+    fn shared_vector(&mut self, name: &str, shape: &[usize]) -> Result<Arc<[f32]>, Error> {
         self.used.insert(name.to_owned());
         let vector = self.changes.vectors.get(name).or_else(|| self.old.vectors.get(name)).cloned();
         let vector = vector.ok_or_else(|| Error::UnknownWeight { name: name.to_owned() })?;

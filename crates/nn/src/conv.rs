@@ -7,6 +7,7 @@ use crate::observer::{Observer, Tape, offer};
 use crate::site::{Place, Site};
 use crate::spec::Conv;
 use std::ops::Range;
+use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub struct ConvLayer {
@@ -14,9 +15,9 @@ pub struct ConvLayer {
     /// The weights' name without `.weight` and `.bias`.
     pub name: String,
     /// [D, D / groups, kernel]
-    pub weight: Vec<f32>,
+    pub weight: Arc<[f32]>,
     /// [D]
-    pub bias: Vec<f32>,
+    pub bias: Arc<[f32]>,
     pub norm: NormLayer,
 }
 

@@ -25,7 +25,7 @@ pub struct HeadLayer {
     pub transform: Option<(Linear, Activation, Option<NormLayer>)>,
     /// The output matrix and its weight's name: the token table's where they are tied.
     pub output: Option<(String, Arc<Matrix>)>,
-    pub bias: Option<Vec<f32>>,
+    pub bias: Option<Arc<[f32]>>,
     /// Adapters beside the output matrix; where it is tied they are the head's alone.
     pub low_rank: Vec<LowRank>,
 }

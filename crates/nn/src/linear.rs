@@ -11,7 +11,7 @@ pub struct Linear {
     /// The weights' name without `.weight` and `.bias`.
     pub name: String,
     pub weight: Arc<Matrix>,
-    pub bias: Option<Vec<f32>>,
+    pub bias: Option<Arc<[f32]>>,
     /// Adapters beside the weight, in the order in which they are added.
     pub low_rank: Vec<LowRank>,
 }

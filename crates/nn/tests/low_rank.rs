@@ -142,9 +142,9 @@ fn a_change_of_nothing_changes_no_bit_and_adapters_come_off() {
 fn what_does_not_fit_is_refused_by_name() {
     let model = base();
     let wrong = |changes: Changes| model.with(changes).map(|_| ()).unwrap_err();
-    let unknown = Changes { vectors: [("layers.9.x".to_owned(), vec![1.0])].into(), ..Changes::default() };
+    let unknown = Changes { vectors: [("layers.9.x".to_owned(), [1.0].into())].into(), ..Changes::default() };
     assert_eq!(wrong(unknown), Error::UnknownWeight { name: "layers.9.x".into() });
-    let short = Changes { vectors: [("head.bias".to_owned(), vec![1.0])].into(), ..Changes::default() };
+    let short = Changes { vectors: [("head.bias".to_owned(), [1.0].into())].into(), ..Changes::default() };
     assert!(matches!(wrong(short), Error::UnknownWeight { .. } | Error::Shape { .. }));
     let mut adapters = adapters(&values());
     if let Some(adapter) = adapters.get_mut("layers.0.attention.query").and_then(|list| list.first_mut()) {

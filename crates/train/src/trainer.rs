@@ -189,7 +189,7 @@ impl Trainer {
                 Place::Matrix => changes.matrices.extend(matrix().map(|matrix| (trained.name.clone(), matrix))),
                 Place::Adapter => adapters.extend(matrix().map(|matrix| (trained.name.as_str(), matrix))),
                 Place::Vector => {
-                    changes.vectors.insert(trained.name.clone(), trained.values.clone());
+                    changes.vectors.insert(trained.name.clone(), trained.values.as_slice().into());
                 }
             }
         }

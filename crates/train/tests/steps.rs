@@ -182,7 +182,7 @@ fn what_is_frozen_stays_and_adapters_train_alone() {
 fn a_loss_that_is_no_number_leaves_the_weights() {
     let (ids, labels) = data(&[(4, 4)]);
     let poisoned = Changes {
-        vectors: BTreeMap::from([("final_norm.weight".to_owned(), vec![f32::INFINITY; WIDTH])]),
+        vectors: BTreeMap::from([("final_norm.weight".to_owned(), vec![f32::INFINITY; WIDTH].into())]),
         ..Changes::default()
     };
     let model = lm().with(poisoned).unwrap();

@@ -174,7 +174,7 @@ impl Adapter {
                     changes.matrices.insert(name.clone(), Arc::new(Matrix::from_f32(*rows, *cols, values)));
                 }
                 _ => {
-                    changes.vectors.insert(name.clone(), values.clone());
+                    changes.vectors.insert(name.clone(), values.as_slice().into());
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Attention backward, from the gradient of the branch's output to those of its input and weights.
 
 use super::latent::Back;
-use super::{AttentionLayer, Values, add_sinks};
+use super::{AttentionLayer, Sinks, Values, add_sinks};
 use crate::batch::Packed;
 use crate::grads::Gradients;
 use crate::norm::NormLayer;
@@ -107,7 +107,7 @@ impl AttentionLayer {
         };
         let values = key.len() / self.spec.key_dim * self.spec.value_dim;
         let mut d = CoreGradient { query: vec![0.0; query.len()], key: vec![0.0; key.len()], value: vec![0.0; values] };
-        let mut dsinks = self.sinks.as_ref().map(|(_, sinks)| vec![0.0; sinks.len()]);
+        let mut dsinks = self.sinks.as_ref().map(|sinks| vec![0.0; sinks.logits.len()]);
         let (query_width, out_width) = (self.spec.heads * self.spec.key_dim, self.spec.heads * self.spec.value_dim);
         let (key_width, value_width) =
             (self.spec.kv_heads * self.spec.key_dim, self.spec.kv_heads * self.spec.value_dim);
@@ -152,7 +152,7 @@ impl AttentionLayer {
         if let Some(vectors) = relative {
             self.relative_backward(&vectors, step, grads);
         }
-        if let (Some((name, _)), Some(dsinks)) = (&self.sinks, &dsinks) {
+        if let (Some(Sinks { name, .. }), Some(dsinks)) = (&self.sinks, &dsinks) {
             add_sinks(name, dsinks, grads);
         }
         d

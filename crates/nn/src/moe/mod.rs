@@ -16,6 +16,7 @@ use crate::observer::{Observer, offer};
 use crate::site::{BranchPart, Site};
 use crate::spec::Moe;
 use std::ops::Range;
+use std::sync::Arc;
 use unit::sigmoid;
 
 #[derive(Debug, Clone)]
@@ -23,7 +24,7 @@ pub struct MoeLayer {
     pub spec: Moe,
     pub router: Linear,
     /// Added to the scores for the choice alone, [E].
-    pub correction: Option<Vec<f32>>,
+    pub correction: Option<Arc<[f32]>>,
     pub experts: Vec<Expert>,
     pub shared: Option<SharedLayer>,
 }

@@ -6,6 +6,7 @@
 
 mod experts;
 mod latent;
+mod plain;
 
 pub use attend_kernels::{Activation, Mask, Pairing, RopeScaling, SinusoidLayout, SlopeOrder};
 pub use experts::{ExpertGroups, GatedUnit, GroupRank, Moe, Router, RouterScores, SharedExpert};

@@ -78,39 +78,12 @@ impl Sizes {
 
 /// Causal attention without biases, scaled by the square root of the head's width.
 pub fn attention(s: &Sizes, position: Position) -> Attention {
-    Attention {
-        heads: s.heads,
-        kv_heads: s.kv_heads,
-        key_dim: s.head_dim,
-        value_dim: s.head_dim,
-        qkv_bias: QkvBias::NONE,
-        out_bias: false,
-        position,
-        mask: Mask::Causal,
-        qk_norm: None,
-        scale: (s.head_dim as f32).powf(-0.5),
-        clip_qkv: None,
-        soft_cap: None,
-        sinks: false,
-        latent: None,
-    }
+    Attention { position, ..Attention::plain(s.heads, s.kv_heads, s.head_dim) }
 }
 
 /// A token table and nothing else.
 pub fn embed(s: &Sizes) -> Embed {
-    Embed {
-        vocab: s.vocab,
-        width: s.width,
-        projection: None,
-        table: Table::Own,
-        scale: 1.0,
-        positions: AbsolutePositions::None,
-        token_types: None,
-        norm: None,
-        uncounted: None,
-        token_dropout: None,
-        padding: None,
-    }
+    Embed::plain(s.vocab, s.width)
 }
 
 /// A pre-norm layer with a weight set of its own.
@@ -120,16 +93,7 @@ pub fn pre_norm(index: usize, norm: Norm, attention: Attention, ffn: Ffn) -> Lay
 
 /// An embedding, layers, and a norm after them where there is one.
 pub fn stack(s: &Sizes, embed: Embed, layers: Vec<Layer>, final_norm: Option<Norm>) -> Stack {
-    Stack {
-        width: s.width,
-        embed,
-        layers,
-        relative_bias: None,
-        relative_rows: None,
-        conv: None,
-        final_norm,
-        narrowed: None,
-    }
+    Stack::plain(s.width, embed, layers, final_norm)
 }
 
 /// A decoder: the embedding, `layer` for each index, a final norm, and the head that the configuration's class names.

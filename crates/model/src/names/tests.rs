@@ -10,10 +10,6 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
     let norm = Norm::Layer { eps: 1e-5, bias: true };
     let own = Some(RelativeProjection::Own { bias: true });
     let attention = Attention {
-        heads: 2,
-        kv_heads: 2,
-        key_dim: 4,
-        value_dim: 4,
         qkv_bias: QkvBias::all(true),
         out_bias: true,
         position: Position::Disentangled(Disentangled {
@@ -22,13 +18,8 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
             position_key: own,
             position_query: own,
         }),
-        mask: Mask::Causal,
         qk_norm: Some(QkNorm { norm, scope: if gated { QkNormScope::EachHead } else { QkNormScope::Head } }),
-        scale: 1.0,
-        clip_qkv: None,
-        soft_cap: None,
-        sinks: false,
-        latent: None,
+        ..Attention::plain(2, 2, 4)
     };
     let ffn = match gated {
         true => Ffn::Gated { hidden: 8, activation: Activation::Silu, bias: true },
@@ -38,23 +29,18 @@ fn stack(gated: bool, table: spec::Table) -> Stack {
     let layer = Layer { wiring: Wiring::Sandwich, norm, attention, cross, ffn, branch_scale: 1.0, weights: 0 };
     let positions = AbsolutePositions::Learned { rows: 3, offset: 0 };
     let embed = Embed {
-        vocab: 5,
-        width: 6,
         projection: Some(Projection { bias: true, place: ProjectionPlace::AfterNorm }),
         table,
-        scale: 1.0,
         positions,
         token_types: Some(2),
         norm: Some(norm),
-        uncounted: None,
-        token_dropout: None,
-        padding: None,
+        ..Embed::plain(5, 6)
     };
     let relative_bias = Some(RelativeBias { buckets: 4, max_distance: 8, bidirectional: true, heads: 2 });
     let relative_rows = Some(RelativeRows { rows: 4, norm: Some(norm) });
     let conv = Some(Conv { kernel: 3, groups: 2, activation: Activation::Tanh, norm });
-    let (final_norm, narrowed) = (Some(norm), Some(7));
-    Stack { width: 8, embed, layers: vec![layer], relative_bias, relative_rows, conv, final_norm, narrowed }
+    let plain = Stack::plain(8, embed, vec![layer], Some(norm));
+    Stack { relative_bias, relative_rows, conv, narrowed: Some(7), ..plain }
 }
 
 fn specs() -> Vec<ModelSpec> {

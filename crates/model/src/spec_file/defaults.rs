@@ -74,22 +74,13 @@ pub(super) fn conv(at: &At<'_>) -> Result<Conv, Problem> {
 
 pub(super) fn embed(at: &At<'_>, width: usize) -> Result<Embed, Problem> {
     let usual = Embed {
-        vocab: at.count("vocab")?,
-        width,
         projection: match at.get("width") {
             Some(own) if own.value.as_u64() != Some(width as u64) => {
                 Some(Projection { bias: true, place: ProjectionPlace::AfterNorm })
             }
             Some(_) | None => None,
         },
-        table: Table::Own,
-        scale: 1.0,
-        positions: AbsolutePositions::None,
-        token_types: None,
-        norm: None,
-        uncounted: None,
-        token_dropout: None,
-        padding: None,
+        ..Embed::plain(at.count("vocab")?, width)
     };
     let mut given = table(at)?;
     if let Some(norm_at) = at.get("norm") {
@@ -142,23 +133,15 @@ pub(super) fn attention(at: &At<'_>, width: usize, role: Role) -> Result<Attenti
         given.insert("qk_norm".into(), qk_norm(&found)?);
     }
     let usual = Attention {
-        heads,
-        kv_heads: if latent.is_some() { 1 } else { heads },
-        key_dim,
         value_dim: latent.map_or(head_dim.unwrap_or(key_dim), |latent| latent.rank),
         qkv_bias: QkvBias::all(bias),
         out_bias: bias,
-        position: Position::None,
         mask: match role {
             Role::Decoder => Mask::Causal,
             Role::Encoder | Role::Cross => Mask::Full,
         },
-        qk_norm: None,
         scale: (latent.map_or(key_dim, |latent| latent.key_dim.saturating_add(latent.rope_dim)) as f32).powf(-0.5),
-        clip_qkv: None,
-        soft_cap: None,
-        sinks: false,
-        latent: None,
+        ..Attention::plain(heads, if latent.is_some() { 1 } else { heads }, key_dim)
     };
     piece(at.clone(), over(&usual, at, given)?)
 }

@@ -111,15 +111,13 @@ fn stack(at: &At<'_>, role: Role) -> Result<Stack, value::Problem> {
     let width = at.count("width")?;
     let mut layers = Vec::new();
     add_layers(&at.need("layers")?, (width, role), 0, &mut layers)?;
+    let final_norm = at.get("final_norm").map(|found| norm(&found)).transpose()?;
     Ok(Stack {
-        width,
-        embed: embed(&at.need("embed")?, width)?,
-        layers,
         relative_bias: at.get("relative_bias").map(|bias| defaults::relative_bias(&bias)).transpose()?,
         relative_rows: at.get("relative_rows").map(|rows| defaults::relative_rows(&rows)).transpose()?,
         conv: at.get("conv").map(|found| defaults::conv(&found)).transpose()?,
-        final_norm: at.get("final_norm").map(|found| norm(&found)).transpose()?,
         narrowed: at.get("narrowed").map(|_| at.count("narrowed")).transpose()?,
+        ..Stack::plain(width, embed(&at.need("embed")?, width)?, layers, final_norm)
     })
 }
 

@@ -101,22 +101,7 @@ pub const RMS: Norm = Norm::Rms { eps: 1e-5 };
 pub const LAYER: Norm = Norm::Layer { eps: 1e-5, bias: true };
 
 pub fn attention(heads: usize, kv_heads: usize) -> Attention {
-    Attention {
-        heads,
-        kv_heads,
-        key_dim: 4,
-        value_dim: 4,
-        qkv_bias: QkvBias::all(true),
-        out_bias: true,
-        position: Position::None,
-        mask: Mask::Causal,
-        qk_norm: None,
-        scale: 0.5,
-        clip_qkv: None,
-        soft_cap: None,
-        sinks: false,
-        latent: None,
-    }
+    Attention { qkv_bias: QkvBias::all(true), out_bias: true, ..Attention::plain(heads, kv_heads, 4) }
 }
 
 pub fn rope(dim: usize, pairing: Pairing, scaling: RopeScaling) -> Position {
@@ -138,28 +123,7 @@ pub fn gated() -> Ffn {
 /// Two layers of one kind, each with weights of its own.
 pub fn stack(layer: Layer) -> Stack {
     let second = Layer { weights: 1, ..layer.clone() };
-    Stack {
-        width: WIDTH,
-        embed: Embed {
-            vocab: VOCAB,
-            width: WIDTH,
-            projection: None,
-            table: Table::Own,
-            scale: 1.0,
-            positions: AbsolutePositions::None,
-            token_types: None,
-            norm: None,
-            uncounted: None,
-            token_dropout: None,
-            padding: None,
-        },
-        layers: vec![layer, second],
-        relative_bias: None,
-        relative_rows: None,
-        conv: None,
-        narrowed: None,
-        final_norm: Some(RMS),
-    }
+    Stack::plain(WIDTH, Embed::plain(VOCAB, WIDTH), vec![layer, second], Some(RMS))
 }
 
 pub fn lm(body: Body, tied: bool) -> ModelSpec {

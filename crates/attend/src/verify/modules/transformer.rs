@@ -105,20 +105,10 @@ impl Run<'_> {
             other => bail!("{}: activation {other:?} is not known", self.name),
         };
         let branch = |mask| Attention {
-            heads,
-            kv_heads: heads,
-            key_dim: width / heads,
-            value_dim: width / heads,
             qkv_bias: QkvBias::all(true),
             out_bias: true,
-            position: Position::None,
             mask,
-            qk_norm: None,
-            scale: ((width / heads) as f32).powf(-0.5),
-            clip_qkv: None,
-            soft_cap: None,
-            sinks: false,
-            latent: None,
+            ..Attention::plain(heads, heads, width / heads)
         };
         let layer = |weights, mask, cross| Layer {
             wiring: if before { Wiring::PreNorm } else { Wiring::PostNorm },
@@ -131,29 +121,7 @@ impl Run<'_> {
         };
         let stack = |side: &str, layers: Vec<Layer>| -> Result<Stack> {
             let vocab = self.module.floats(&self.tensor(side))?.values.len() / width;
-            let embed = Embed {
-                vocab,
-                width,
-                table: Table::Own,
-                scale: 1.0,
-                positions: AbsolutePositions::None,
-                token_types: None,
-                norm: None,
-                projection: None,
-                uncounted: None,
-                token_dropout: None,
-                padding: None,
-            };
-            Ok(Stack {
-                width,
-                embed,
-                layers,
-                relative_bias: None,
-                relative_rows: None,
-                conv: None,
-                final_norm: Some(norm),
-                narrowed: None,
-            })
+            Ok(Stack::plain(width, Embed::plain(vocab, width), layers, Some(norm)))
         };
         let encoder = (0..self.count("/layers/0")?).map(|i| layer(i, Mask::Full, None)).collect();
         let decoder = (0..self.count("/layers/1")?).map(|i| layer(i, Mask::Causal, Some(branch(Mask::Full)))).collect();

@@ -5,7 +5,7 @@ use crate::linear::Linear;
 use crate::moe::MoeLayer;
 use crate::observer::{Observer, Tape, offer};
 use crate::site::{BranchPart, Site};
-use crate::spec::Activation;
+use crate::spec::{Activation, GatedUnit};
 
 /// The feed-forward part of a layer.
 #[allow(clippy::large_enum_variant, reason = "there is one a layer")]
@@ -81,8 +81,7 @@ impl FfnLayer {
             Some(gate) => {
                 let mut gate = gate.forward(x);
                 offer(observer, site(BranchPart::Gate), &mut gate, &shape);
-                self.activation.apply_slice(&mut gate);
-                gate.iter_mut().zip(&up).for_each(|(gate, up)| *gate *= up);
+                GatedUnit::Product(self.activation).apply(&mut gate, &up);
                 gate
             }
         };
@@ -110,12 +109,8 @@ impl FfnLayer {
             }
             Some(layer) => {
                 let gate = tape.get(site(BranchPart::Gate));
-                let mut activated = gate.to_vec();
-                self.activation.apply_slice(&mut activated);
-                let dup: Vec<f32> = dhidden.iter().zip(&activated).map(|(d, gate)| d * gate).collect();
+                let (dgate, dup) = GatedUnit::Product(self.activation).backward(gate, up, &dhidden);
                 self.up.backward(x, &dup, dx, grads);
-                let derivative = gate.iter().zip(up).map(|(gate, up)| self.activation.derivative(*gate) * up);
-                let dgate: Vec<f32> = dhidden.iter().zip(derivative).map(|(d, derivative)| d * derivative).collect();
                 layer.backward(x, &dgate, dx, grads);
             }
         }

@@ -57,11 +57,9 @@ impl Groups {
         let mut choices: Vec<usize> = (0..chosen.len()).collect();
         choices.sort_by_key(|choice| chosen[*choice]);
         let mut start = 0;
-        let count = |expert| chosen.iter().filter(|chosen| **chosen == expert).count();
         let range = |expert| {
-            let range = start..start + count(expert);
-            start = range.end;
-            range
+            let end = choices.partition_point(|choice| chosen[*choice] <= expert);
+            std::mem::replace(&mut start, end)..end
         };
         Groups { ranges: (0..experts).map(range).collect(), choices }
     }
@@ -179,4 +177,19 @@ fn gather(x: &[f32], width: usize, rows: impl ExactSizeIterator<Item = usize>) -
 /// `out += weight * x`
 fn add_weighted(out: &mut [f32], x: &[f32], weight: f32) {
     out.iter_mut().zip(x).for_each(|(out, x)| *out += weight * x);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_grouped_by_expert_and_then_by_token() {
+        // Three tokens with two choices each; nobody chose the first, the fourth and the last of six experts.
+        let groups = Groups::new(&[4, 1, 2, 4, 1, 4], 6);
+        assert_eq!(groups.choices, [1, 4, 2, 0, 3, 5]);
+        assert_eq!(groups.ranges, [0..0, 0..2, 2..3, 3..3, 3..6, 6..6]);
+        let nothing = Groups::new(&[], 2);
+        assert_eq!((nothing.choices, nothing.ranges), (vec![], vec![0..0, 0..0]));
+    }
 }

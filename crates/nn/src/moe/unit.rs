@@ -1,10 +1,10 @@
-//! What stands between an expert's first projections and its last.
+//! What stands between the first projections of a gated feed-forward part and its last, an expert's or a dense one's.
 
 use crate::spec::GatedUnit;
 
 impl GatedUnit {
     /// Turns `gate` into what the down projection reads.
-    pub(super) fn apply(self, gate: &mut [f32], up: &[f32]) {
+    pub(crate) fn apply(self, gate: &mut [f32], up: &[f32]) {
         match self {
             GatedUnit::Product(activation) => {
                 activation.apply_slice(gate);
@@ -18,25 +18,26 @@ impl GatedUnit {
     }
 
     /// The gradients of gate and up from that of what [`GatedUnit::apply`] gave.
-    pub(super) fn backward(self, gate: &[f32], up: &[f32], d: &[f32]) -> (Vec<f32>, Vec<f32>) {
-        let mut dgate = Vec::with_capacity(d.len());
-        let mut dup = Vec::with_capacity(d.len());
-        for ((&gate, &up), &d) in gate.iter().zip(up).zip(d) {
-            match self {
-                GatedUnit::Product(activation) => {
-                    dgate.push(d * up * activation.derivative(gate));
-                    dup.push(d * activation.apply(gate));
-                }
-                GatedUnit::ClampedSwish { alpha, limit } => {
+    pub(crate) fn backward(self, gate: &[f32], up: &[f32], d: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        let places = gate.iter().zip(up).zip(d).map(|((gate, up), d)| (*gate, *up, *d));
+        match self {
+            GatedUnit::Product(activation) => {
+                let mut dup = gate.to_vec();
+                activation.apply_slice(&mut dup);
+                dup.iter_mut().zip(d).for_each(|(dup, d)| *dup *= d);
+                (places.map(|(gate, up, d)| d * (activation.derivative(gate) * up)).collect(), dup)
+            }
+            GatedUnit::ClampedSwish { alpha, limit } => {
+                let slopes = |(gate, up, d): (f32, f32, f32)| {
                     let (g, u) = (gate.min(limit), up.clamp(-limit, limit));
                     let s = sigmoid(alpha * g);
                     let slope = s + alpha * g * s * (1.0 - s);
-                    dgate.push(if gate <= limit { d * (u + 1.0) * slope } else { 0.0 });
-                    dup.push(if up.abs() <= limit { d * g * s } else { 0.0 });
-                }
+                    let dgate = if gate <= limit { d * (u + 1.0) * slope } else { 0.0 };
+                    (dgate, if up.abs() <= limit { d * g * s } else { 0.0 })
+                };
+                places.map(slopes).unzip()
             }
         }
-        (dgate, dup)
     }
 }
 

@@ -11,8 +11,9 @@ use crate::reader::{Log, Reader};
 use attend_format::{Checkpoint, Config, Kind, unsupported_quantization};
 use attend_kernels::DType;
 use attend_nn::spec::{Ffn, Layer, ModelSpec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// A checkpoint and what it is.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub struct Described {
     pub generation: GenerationDefaults,
     pub(crate) known: &'static Architecture,
     pub(crate) rotates: bool,
+    constants: OnceLock<HashSet<String>>,
 }
 
 impl Described {
@@ -60,9 +62,12 @@ impl Described {
 
     /// Whether one of our tensors is a buffer of the reference, which training leaves as it is.
     pub fn is_constant(&self, ours: &str) -> bool {
-        let table = self.known.table(&self.spec, Kind::HuggingFace);
-        let origin = table.ok().and_then(|table| table.origin(ours));
-        origin.is_some_and(|origin| origin.verbs.contains(&Verb::Constant))
+        let constants = || {
+            let table = self.known.table(&self.spec, Kind::HuggingFace).unwrap_or_default();
+            let constant = |ours: &String| table.origin(ours).is_some_and(|o| o.verbs.contains(&Verb::Constant));
+            self.tensors.iter().map(|tensor| &tensor.ours).filter(|ours| constant(ours)).cloned().collect()
+        };
+        self.constants.get_or_init(constants).contains(ours)
     }
 
     /// Bytes of the weights in their types in the files.
@@ -130,7 +135,8 @@ pub(crate) fn described(checkpoint: Checkpoint, available: Option<u64>) -> Resul
     notices.extend(mapping.notices);
     notices.dedup();
     let (tensors, copies) = (mapping.tensors, mapping.copies);
-    Ok(Described { spec, architecture: known.name, checkpoint, tensors, copies, notices, generation, known, rotates })
+    let (architecture, constants) = (known.name, OnceLock::new());
+    Ok(Described { spec, architecture, checkpoint, tensors, copies, notices, generation, known, rotates, constants })
 }
 
 /// More tensors than any model has, of those whose number a single field of a configuration decides.

@@ -74,6 +74,19 @@ fn gradients_go_back_without_the_constant_of_a_norm() {
 }
 
 #[test]
+fn buffers_of_the_reference_are_constant() {
+    let constants = |case: &str| -> Vec<String> {
+        let described = described(case);
+        let names = described.tensors.iter().map(|tensor| tensor.ours.clone());
+        names.filter(|name| described.is_constant(name)).collect()
+    };
+    assert_eq!(constants("bart"), ["head.bias"]);
+    let corrections = constants("deepseek_v3");
+    assert!(!corrections.is_empty() && corrections.iter().all(|name| name.ends_with("router.correction")));
+    assert_eq!(constants("gpt2"), [""; 0]);
+}
+
+#[test]
 fn a_golden_gradient_has_the_names_and_shapes_that_lead_back() {
     for (case, _) in CASES {
         if !golden_root().join(case).join("expected.safetensors").exists() {

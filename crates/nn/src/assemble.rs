@@ -242,14 +242,23 @@ impl<S: WeightSource> Builder<'_, S> {
         let attention_name = format!("{name}.attention");
         let attention_norms = match layer.wiring {
             Wiring::FfnNorm => BranchNorms::default(),
-            _ => self.branch_norms(&attention_name, layer, width)?,
+            Wiring::PreNorm
+            | Wiring::PostNorm
+            | Wiring::Sandwich
+            | Wiring::OutputNorm
+            | Wiring::NormResidual
+            | Wiring::Parallel { .. } => self.branch_norms(&attention_name, layer, width)?,
         };
         let mut attention = self.attention(&attention_name, &layer.attention, width)?;
         let own = match &layer.attention.position {
             Position::RelativeBias(bias) => {
                 Some(self.relative_table(&format!("{attention_name}.relative_bias.weight"), bias)?)
             }
-            _ => table.cloned(),
+            Position::None
+            | Position::Rope(_)
+            | Position::Alibi(_)
+            | Position::StackBias
+            | Position::Disentangled(_) => table.cloned(),
         };
         attention.positions = positions.register(&layer.attention, stack, own);
         let cross = match &layer.cross {
@@ -262,7 +271,13 @@ impl<S: WeightSource> Builder<'_, S> {
         };
         let ffn_norms = match layer.wiring {
             Wiring::Parallel { shared_norm: true } => BranchNorms::default(),
-            _ => self.branch_norms(&format!("{name}.ffn"), layer, width)?,
+            Wiring::PreNorm
+            | Wiring::PostNorm
+            | Wiring::Sandwich
+            | Wiring::OutputNorm
+            | Wiring::NormResidual
+            | Wiring::FfnNorm
+            | Wiring::Parallel { shared_norm: false } => self.branch_norms(&format!("{name}.ffn"), layer, width)?,
         };
         Ok(LayerParts {
             wiring: layer.wiring,

@@ -19,16 +19,17 @@ fn names(_: &ModelSpec) -> Tables {
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let s = Sizes::read(c, SizeDefaults { context: Some(2048), ..SizeDefaults::default() })?;
-    let position = Position::Rope(rope(c, s.head_dim, RopeDefaults::base(10000.0))?);
-    let bias = c.flag_or_tensor("attention_bias", false, "blk.0.attn_q.bias")?;
     let norm = Norm::Rms { eps: c.epsilon(&["rms_norm_eps"], 1e-5)? };
-    let attention = Attention {
-        qkv_bias: QkvBias::all(bias),
-        out_bias: bias,
-        qk_norm: Some(QkNorm { norm, scope: QkNormScope::Projection }),
-        ..attention(&s, position)
-    };
+    let attention = normed(c, &s, norm)?;
     let ffn = Ffn::Gated { hidden: s.hidden, activation: c.activation("hidden_act", Activation::Silu)?, bias: false };
     let layer = |i| Layer { wiring: Wiring::OutputNorm, ..pre_norm(i, norm, attention.clone(), ffn.clone()) };
     decoder(c, &s, embed(&s), lm(c, s.vocab, false)?, norm, layer)
+}
+
+/// Rotary attention with norms over whole queries and keys.
+pub(super) fn normed(c: &Reader, s: &Sizes, norm: Norm) -> Result<Attention, Error> {
+    let position = Position::Rope(rope(c, s.head_dim, RopeDefaults::base(10000.0))?);
+    let bias = c.flag_or_tensor("attention_bias", false, "blk.0.attn_q.bias")?;
+    let qk_norm = Some(QkNorm { norm, scope: QkNormScope::Projection });
+    Ok(Attention { qkv_bias: QkvBias::all(bias), out_bias: bias, qk_norm, ..attention(s, position) })
 }

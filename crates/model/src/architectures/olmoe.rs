@@ -1,6 +1,6 @@
 //! OLMoE (Muennighoff et al. 2024): experts in every layer, norms on whole queries and keys.
 
-use super::{Architecture, qwen2_moe};
+use super::{Architecture, olmo2, qwen2_moe};
 use crate::common::*;
 use crate::error::Error;
 use crate::reader::Reader;
@@ -18,15 +18,8 @@ pub static OLMOE: Architecture = Architecture {
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let s = Sizes::read(c, SizeDefaults { context: Some(4096), ..SizeDefaults::default() })?;
     c.only("clip_qkv", &[], "a clamp after the norms of query and key is another one than there is here")?;
-    let position = Position::Rope(rope(c, s.head_dim, RopeDefaults::base(10000.0))?);
-    let bias = c.flag_or_tensor("attention_bias", false, "blk.0.attn_q.bias")?;
     let norm = Norm::Rms { eps: c.epsilon(&["rms_norm_eps"], 1e-5)? };
-    let attention = Attention {
-        qkv_bias: QkvBias::all(bias),
-        out_bias: bias,
-        qk_norm: Some(QkNorm { norm, scope: QkNormScope::Projection }),
-        ..attention(&s, position)
-    };
+    let attention = olmo2::normed(c, &s, norm)?;
     let scores = RouterScores::Softmax { renormalize: c.flag("norm_topk_prob", false)? };
     let unit = GatedUnit::Product(c.activation("hidden_act", Activation::Silu)?);
     let moe = experts(c, &s, ExpertDefaults { experts: 64, chosen: 8, hidden: s.hidden, scores, unit, bias: false })?;

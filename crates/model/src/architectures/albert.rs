@@ -1,6 +1,6 @@
 //! ALBERT (Lan et al. 2020): BERT with a factorised embedding, whose layers share weights in groups.
 
-use super::{Architecture, bert};
+use super::Architecture;
 use crate::common::*;
 use crate::error::Error;
 use crate::names::Tables;
@@ -11,14 +11,8 @@ use serde_json::json;
 pub static ALBERT: Architecture =
     Architecture { name: "albert", model_types: &["albert"], gguf: &[], class: "Albert", spec, names };
 
-fn names(spec: &ModelSpec) -> Tables {
-    const HF: &str = include_str!("../names/albert.hf.txt");
-    let hf: &[&str] = match spec.head {
-        Head::None | Head::Lm(_) => &[HF],
-        Head::Sequence { .. } | Head::Token { .. } => &[HF, bert::CLASSIFIER],
-        Head::Span { .. } => &[HF, bert::SPAN],
-    };
-    Tables { hf, gguf: &[] }
+fn names(_: &ModelSpec) -> Tables {
+    Tables { hf: &[include_str!("../names/albert.hf.txt")], gguf: &[] }
 }
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {

@@ -12,17 +12,9 @@ pub static BERT: Architecture =
 
 /// The names of layers, which many encoders share.
 pub(super) const LAYERS: &str = include_str!("../names/bert-layers.hf.txt");
-/// The names of classifiers of one matrix and of the span's.
-pub(super) const CLASSIFIER: &str = include_str!("../names/bert-classifier.hf.txt");
-pub(super) const SPAN: &str = include_str!("../names/bert-span.hf.txt");
 
-fn names(spec: &ModelSpec) -> Tables {
-    const HF: &str = include_str!("../names/bert.hf.txt");
-    let hf: &[&str] = match spec.head {
-        Head::None | Head::Lm(_) => &[LAYERS, HF],
-        Head::Sequence { .. } | Head::Token { .. } => &[LAYERS, HF, CLASSIFIER],
-        Head::Span { .. } => &[LAYERS, HF, SPAN],
-    };
+fn names(_: &ModelSpec) -> Tables {
+    let hf = &[LAYERS, include_str!("../names/bert.hf.txt")];
     Tables { hf, gguf: &[include_str!("../names/bert.gguf.txt")] }
 }
 

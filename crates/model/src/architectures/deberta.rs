@@ -1,7 +1,7 @@
 //! DeBERTa (He et al. 2021) and its second and third versions: BERT with disentangled attention, whose distances are
 //! bucketed by their logarithm since the second.
 
-use super::{Architecture, bert};
+use super::{Architecture, CLASSIFIER, bert};
 use crate::common::*;
 use crate::error::Error;
 use crate::names::Tables;
@@ -24,15 +24,11 @@ fn names(spec: &ModelSpec) -> Tables {
     const FIRST: &str = include_str!("../names/deberta-first.hf.txt");
     const POOLER: &str = include_str!("../names/deberta-sequence.hf.txt");
     let key = spec.output_stack().layers.first().is_none_or(|layer| layer.attention.qkv_bias.key);
-    let hf: &[&str] = match (&spec.head, key) {
-        (Head::None | Head::Lm(_), true) => &[bert::LAYERS, HF],
-        (Head::Sequence { .. }, true) => &[bert::LAYERS, HF, bert::CLASSIFIER, POOLER],
-        (Head::Token { .. }, true) => &[bert::LAYERS, HF, bert::CLASSIFIER],
-        (Head::Span { .. }, true) => &[bert::LAYERS, HF, bert::SPAN],
-        (Head::None | Head::Lm(_), false) => &[bert::LAYERS, HF, FIRST],
-        (Head::Sequence { .. }, false) => &[bert::LAYERS, HF, FIRST, bert::CLASSIFIER, POOLER],
-        (Head::Token { .. }, false) => &[bert::LAYERS, HF, FIRST, bert::CLASSIFIER],
-        (Head::Span { .. }, false) => &[bert::LAYERS, HF, FIRST, bert::SPAN],
+    let hf: &[&str] = match (matches!(spec.head, Head::Sequence { .. }), key) {
+        (false, true) => &[bert::LAYERS, HF],
+        (true, true) => &[bert::LAYERS, HF, CLASSIFIER, POOLER],
+        (false, false) => &[bert::LAYERS, HF, FIRST],
+        (true, false) => &[bert::LAYERS, HF, FIRST, CLASSIFIER, POOLER],
     };
     Tables { hf, gguf: &[] }
 }

@@ -1,6 +1,6 @@
 //! DistilBERT (Sanh et al. 2019): BERT with half the layers, no token types and no pooler.
 
-use super::{Architecture, bert};
+use super::{Architecture, CLASSIFIER};
 use crate::common::*;
 use crate::error::Error;
 use crate::names::Tables;
@@ -13,10 +13,8 @@ pub static DISTILBERT: Architecture =
 fn names(spec: &ModelSpec) -> Tables {
     const HF: &str = include_str!("../names/distilbert.hf.txt");
     let hf: &[&str] = match spec.head {
-        Head::None | Head::Lm(_) => &[HF],
-        Head::Sequence { .. } => &[HF, bert::CLASSIFIER, include_str!("../names/distilbert-sequence.hf.txt")],
-        Head::Token { .. } => &[HF, bert::CLASSIFIER],
-        Head::Span { .. } => &[HF, bert::SPAN],
+        Head::None | Head::Lm(_) | Head::Token { .. } | Head::Span { .. } => &[HF],
+        Head::Sequence { .. } => &[HF, CLASSIFIER, include_str!("../names/distilbert-sequence.hf.txt")],
     };
     Tables { hf, gguf: &[] }
 }

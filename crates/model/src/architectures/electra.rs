@@ -15,10 +15,8 @@ fn names(spec: &ModelSpec) -> Tables {
     const HF: &str = include_str!("../names/electra.hf.txt");
     let hf: &[&str] = match spec.head {
         Head::Lm(_) => &[bert::LAYERS, HF, include_str!("../names/electra-generator.hf.txt")],
-        Head::None | Head::Token { transform: Some(_), .. } => &[bert::LAYERS, HF],
+        Head::None | Head::Token { .. } | Head::Span { .. } => &[bert::LAYERS, HF],
         Head::Sequence { .. } => &[bert::LAYERS, HF, roberta::DENSE],
-        Head::Token { transform: None, .. } => &[bert::LAYERS, HF, bert::CLASSIFIER],
-        Head::Span { .. } => &[bert::LAYERS, HF, bert::SPAN],
     };
     Tables { hf, gguf: &[] }
 }

@@ -17,8 +17,7 @@ fn names(spec: &ModelSpec) -> Tables {
     let hf: &[&str] = match spec.head {
         Head::None | Head::Lm(_) => &[bert::LAYERS, HF, roberta::LM_HEAD],
         Head::Sequence { .. } => &[bert::LAYERS, HF, roberta::DENSE],
-        Head::Token { .. } => &[bert::LAYERS, HF, bert::CLASSIFIER],
-        Head::Span { .. } => &[bert::LAYERS, HF, bert::SPAN],
+        Head::Token { .. } | Head::Span { .. } => &[bert::LAYERS, HF],
     };
     Tables { hf, gguf: &[] }
 }

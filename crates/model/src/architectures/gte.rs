@@ -1,6 +1,6 @@
 //! GTE (Zhang et al. 2024), which its first files call "new": BERT with rotary positions and a gated feed-forward part.
 
-use super::{Architecture, bert};
+use super::Architecture;
 use crate::common::*;
 use crate::error::Error;
 use crate::names::Tables;
@@ -13,14 +13,8 @@ pub static GTE: Architecture =
 pub static NEW: Architecture =
     Architecture { name: "new", model_types: &["new"], gguf: &[], class: "New", spec, names };
 
-fn names(spec: &ModelSpec) -> Tables {
-    const HF: &str = include_str!("../names/gte.hf.txt");
-    let hf: &[&str] = match spec.head {
-        Head::None | Head::Lm(_) => &[HF],
-        Head::Sequence { .. } | Head::Token { .. } => &[HF, bert::CLASSIFIER],
-        Head::Span { .. } => &[HF, bert::SPAN],
-    };
-    Tables { hf, gguf: &[] }
+fn names(_: &ModelSpec) -> Tables {
+    Tables { hf: &[include_str!("../names/gte.hf.txt")], gguf: &[] }
 }
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {

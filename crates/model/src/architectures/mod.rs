@@ -164,7 +164,7 @@ impl Architecture {
         match kind {
             Kind::Gguf => Table::parse(tables.gguf),
             Kind::Described => Table::parse(tables.hf),
-            Kind::HuggingFace => Table::parse(&[tables.hf, decoder_head(spec)].concat()),
+            Kind::HuggingFace => Table::parse(&[tables.hf, usual_head(spec)].concat()),
         }
     }
 
@@ -200,13 +200,22 @@ impl Architecture {
     }
 }
 
-/// The names of a decoder's classifiers, which are the same in every architecture.
-fn decoder_head(spec: &ModelSpec) -> &'static [&'static str] {
+/// The names of an encoder's classifiers of one matrix.
+const CLASSIFIER: &str = include_str!("../names/bert-classifier.hf.txt");
+
+/// The names of classifiers that are the same in every architecture: a decoder's, and an encoder's of one matrix.
+fn usual_head(spec: &ModelSpec) -> &'static [&'static str] {
     match (&spec.body, &spec.head) {
+        (Body::Encoder(_), Head::Sequence { transform: None, .. } | Head::Token { transform: None, .. }) => {
+            &[CLASSIFIER]
+        }
+        (Body::Encoder(_), Head::Span { transform: None, .. }) => &[include_str!("../names/bert-span.hf.txt")],
+        // What comes before the matrix has names of the architecture's own.
+        (Body::Encoder(_), Head::Sequence { .. } | Head::Token { .. } | Head::Span { .. }) => &[],
         (Body::Decoder(_), Head::Sequence { .. }) => &[include_str!("../names/score.hf.txt")],
         (Body::Decoder(_), Head::Token { .. }) => &[include_str!("../names/decoder-token.hf.txt")],
         (Body::Decoder(_), Head::Span { .. }) => &[include_str!("../names/decoder-span.hf.txt")],
-        (Body::Decoder(_), Head::None | Head::Lm(_)) | (Body::Encoder(_) | Body::EncoderDecoder { .. }, _) => &[],
+        (Body::Encoder(_) | Body::Decoder(_), Head::None | Head::Lm(_)) | (Body::EncoderDecoder { .. }, _) => &[],
     }
 }
 

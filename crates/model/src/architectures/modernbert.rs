@@ -1,7 +1,7 @@
 //! ModernBERT (Warner et al. 2024): pre-norm, rotary positions, gated feed-forward, a global layer after every few
 //! local ones, and no biases; the first layer reads the embedding's norm without one of its own.
 
-use super::{Architecture, bert};
+use super::{Architecture, CLASSIFIER};
 use crate::common::*;
 use crate::error::Error;
 use crate::names::Tables;
@@ -22,7 +22,7 @@ fn names(spec: &ModelSpec) -> Tables {
     const HF: &str = include_str!("../names/modernbert.hf.txt");
     let hf: &[&str] = match spec.head {
         Head::None | Head::Lm(_) => &[HF],
-        Head::Sequence { .. } | Head::Token { .. } | Head::Span { .. } => &[HF, bert::CLASSIFIER],
+        Head::Sequence { .. } | Head::Token { .. } | Head::Span { .. } => &[HF, CLASSIFIER],
     };
     Tables { hf, gguf: &[include_str!("../names/modernbert.gguf.txt")] }
 }

@@ -1,7 +1,7 @@
 //! Nomic BERT (Nussbaum et al. 2024): BERT with rotary positions, a gated feed-forward part and no biases, under the
 //! names of GPT-2's configuration or of BERT's.
 
-use super::{Architecture, bert};
+use super::Architecture;
 use crate::common::*;
 use crate::error::Error;
 use crate::names::Tables;
@@ -18,14 +18,8 @@ pub static NOMIC_BERT: Architecture = Architecture {
     names,
 };
 
-fn names(spec: &ModelSpec) -> Tables {
-    const HF: &str = include_str!("../names/nomic_bert.hf.txt");
-    let hf: &[&str] = match spec.head {
-        Head::None | Head::Lm(_) => &[HF],
-        Head::Sequence { .. } | Head::Token { .. } => &[HF, bert::CLASSIFIER],
-        Head::Span { .. } => &[HF, bert::SPAN],
-    };
-    Tables { hf, gguf: &[include_str!("../names/nomic_bert.gguf.txt")] }
+fn names(_: &ModelSpec) -> Tables {
+    Tables { hf: &[include_str!("../names/nomic_bert.hf.txt")], gguf: &[include_str!("../names/nomic_bert.gguf.txt")] }
 }
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {

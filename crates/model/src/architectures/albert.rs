@@ -31,8 +31,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let types = Some(c.count_or(&["type_vocab_size"], 2)?);
     let positions = absolute(c, &s)?;
     let embed = Embed { width, projection, positions, token_types: types, norm: Some(norm), ..embed(&s) };
-    let transform = Some(Transform { bias: true, activation, norm: Some(norm) });
-    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let lm = masked_lm(c, &s, activation, norm)?;
     let heads = EncoderHeads::pooled(&["pooler.weight", "albert.pooler.weight"], lm, &["predictions.dense.weight"]);
     let mut stack = post_norm(&s, embed, norm, Position::None, ffn);
     for (i, layer) in stack.layers.iter_mut().enumerate() {

@@ -26,8 +26,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let ffn = Ffn::Mlp { hidden: s.hidden, activation, bias: true };
     let types = c.rows(&["token_types.weight"]).map_or_else(|| c.count_or(&["type_vocab_size"], 2), Ok)?;
     let embed = Embed { positions: absolute(c, &s)?, token_types: Some(types), norm: Some(norm), ..embed(&s) };
-    let transform = Some(Transform { bias: true, activation, norm: Some(norm) });
-    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let lm = masked_lm(c, &s, activation, norm)?;
     let pooler = ["pooler.dense.weight", "bert.pooler.dense.weight"];
     let heads = EncoderHeads::pooled(&pooler, lm, &["cls.predictions.transform.dense.weight"]);
     encoder(c, post_norm(&s, embed, norm, Position::None, ffn), heads, s.context)

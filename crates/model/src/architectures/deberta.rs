@@ -67,8 +67,7 @@ fn spec(c: &Reader, relative: Option<Disentangled>, key_bias: bool) -> Result<Mo
         stack.relative_rows = Some(RelativeRows { rows: 2 * span, norm: normed.then_some(norm) });
     }
     stack.conv = conv(c, &s, norm)?;
-    let transform = Some(Transform { bias: true, activation, norm: Some(norm) });
-    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let lm = masked_lm(c, &s, activation, norm)?;
     let pooler = dense_head(c.activation("pooler_hidden_act", Activation::Gelu)?);
     let names = ["cls.predictions.transform.dense.weight", "lm_predictions.lm_head.dense.weight"];
     encoder(c, stack, EncoderHeads::pooled(&[], lm, &names).dense(pooler), s.context)

@@ -27,8 +27,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let ffn = Ffn::Mlp { hidden: s.hidden, activation, bias: true };
     // Sinusoidal positions are in the file like learned ones.
     let embed = Embed { positions: absolute(c, &s)?, norm: Some(norm), ..embed(&s) };
-    let transform = Some(Transform { bias: true, activation, norm: Some(norm) });
-    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let lm = masked_lm(c, &s, activation, norm)?;
     let heads = EncoderHeads::pooled(&[], lm, &["vocab_transform.weight"]).dense(dense_head(Activation::Relu));
     encoder(c, post_norm(&s, embed, norm, Position::None, ffn), heads, s.context)
 }

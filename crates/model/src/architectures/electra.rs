@@ -34,8 +34,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let positions = absolute(c, &s)?;
     let embed = Embed { width, projection, positions, token_types: types, norm: Some(norm), ..embed(&s) };
     // The generator's activation is this one whatever the layers have; the discriminator follows the layers.
-    let transform = Some(Transform { norm: Some(norm), ..dense_head(Activation::Gelu) });
-    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let lm = masked_lm(c, &s, Activation::Gelu, norm)?;
     let heads =
         EncoderHeads::pooled(&[], lm, &["generator_predictions.dense.weight"]).dense(dense_head(Activation::Gelu));
     let heads = EncoderHeads { discriminator: Some(dense_head(activation)), ..heads };

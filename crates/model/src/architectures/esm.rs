@@ -50,8 +50,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let mut stack = post_norm(&s, embed, norm, position, ffn);
     stack.layers.iter_mut().for_each(|layer| layer.wiring = Wiring::PreNorm);
     stack.final_norm = Some(norm);
-    let transform = Some(Transform { norm: Some(norm), ..dense_head(Activation::Gelu) });
-    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let lm = masked_lm(c, &s, Activation::Gelu, norm)?;
     let pooler = ["pooler.dense.weight", "esm.pooler.dense.weight"];
     let heads = EncoderHeads::pooled(&pooler, lm, &["lm_head.dense.weight"]).dense(dense_head(Activation::Tanh));
     encoder(c, stack, heads, context)

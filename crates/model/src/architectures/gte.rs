@@ -29,8 +29,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let types = c.whole_opt("type_vocab_size")?.unwrap_or(1);
     let embed = Embed { token_types: (types > 0).then_some(types), norm: Some(norm), ..embed(&s) };
     let stack = post_norm(&s, embed, norm, position, Ffn::GatedOutBias { hidden: s.hidden, activation });
-    let transform = Some(Transform { norm: Some(norm), ..dense_head(Activation::Gelu) });
-    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let lm = masked_lm(c, &s, Activation::Gelu, norm)?;
     let pooler = ["pooler.dense.weight", "new.pooler.dense.weight", "gte.pooler.dense.weight"];
     encoder(c, stack, EncoderHeads::pooled(&pooler, lm, &["lm_head.dense.weight"]), s.context)
 }

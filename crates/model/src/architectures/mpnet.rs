@@ -32,8 +32,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     // The buckets are these whatever the configuration says; rows beyond them would never be read.
     c.only("relative_attention_num_buckets", &[json!(32)], "the model has 32 buckets")?;
     stack.relative_bias = Some(RelativeBias { buckets: 32, max_distance: 128, bidirectional: true, heads: s.heads });
-    let transform = Some(Transform { norm: Some(norm), ..dense_head(Activation::Gelu) });
-    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let lm = masked_lm(c, &s, Activation::Gelu, norm)?;
     let pooler = ["pooler.dense.weight", "mpnet.pooler.dense.weight"];
     let heads = EncoderHeads::pooled(&pooler, lm, &["lm_head.dense.weight"]).dense(dense_head(Activation::Tanh));
     encoder(c, stack, heads, context)

@@ -47,8 +47,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
         (layer.attention.qkv_bias, layer.attention.out_bias) = (QkvBias::all(qkv_bias), qkv_bias);
     }
     // The layers' activation without its gate.
-    let transform = Some(Transform { norm: Some(norm), ..dense_head(c.activation("hidden_act", activation)?) });
-    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let lm = masked_lm(c, &s, c.activation("hidden_act", activation)?, norm)?;
     let pooler = ["pooler.dense.weight", "bert.pooler.dense.weight", "nomic_bert.pooler.dense.weight"];
     encoder(c, stack, EncoderHeads::pooled(&pooler, lm, &["cls.predictions.transform.dense.weight"]), s.context)
 }

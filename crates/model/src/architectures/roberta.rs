@@ -38,8 +38,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let types = Some(c.count_or(&["type_vocab_size"], 2)?);
     let embed = Embed { positions, uncounted: padding, padding, token_types: types, norm: Some(norm), ..embed(&s) };
     // The head's activation is this one whatever the layers have.
-    let transform = Some(Transform { norm: Some(norm), ..dense_head(Activation::Gelu) });
-    let lm = LmHead { bias: true, transform, ..lm(c, s.vocab, true)? };
+    let lm = masked_lm(c, &s, Activation::Gelu, norm)?;
     let pooler = ["pooler.dense.weight", "roberta.pooler.dense.weight"];
     let heads = EncoderHeads::pooled(&pooler, lm, &["lm_head.dense.weight"]).dense(dense_head(Activation::Tanh));
     encoder(c, post_norm(&s, embed, norm, Position::None, ffn), heads, context)

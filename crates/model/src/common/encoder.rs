@@ -1,6 +1,6 @@
 //! What encoders share: post-norm layers with biases everywhere, learned positions, and their heads.
 
-use super::head::{HeadKind, class, class_ends, known_head, labels, unsupported_head};
+use super::head::{HeadKind, class, class_ends, known_head, labels, lm, unsupported_head};
 use super::sizes::{Sizes, attention, pre_norm, stack};
 use crate::error::Error;
 use crate::reader::Reader;
@@ -84,6 +84,12 @@ impl<'a> EncoderHeads<'a> {
 /// Dense and activation, as classifiers have it before their output matrix.
 pub fn dense_head(activation: Activation) -> Transform {
     Transform { bias: true, activation, norm: None }
+}
+
+/// The head of a masked language model: dense, activation and norm, and the token table with a bias.
+pub fn masked_lm(c: &Reader, s: &Sizes, activation: Activation, norm: Norm) -> Result<LmHead, Error> {
+    let transform = Some(Transform { norm: Some(norm), ..dense_head(activation) });
+    Ok(LmHead { bias: true, transform, ..lm(c, s.vocab, true)? })
 }
 
 /// An encoder with the head that the configuration's class names.

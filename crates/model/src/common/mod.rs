@@ -15,7 +15,7 @@ mod windows;
 
 pub use activation::feed_forward;
 pub use disentangled::{conv, disentangled, terms};
-pub use encoder::{EncoderHeads, absolute, counted, dense_head, encoder, encoder_only, post_norm};
+pub use encoder::{EncoderHeads, absolute, counted, dense_head, encoder, encoder_only, masked_lm, post_norm};
 pub use experts::{
     ExpertDefaults, SharedDefaults, dense_then_sparse, expert_groups, experts, has_experts, sparse_layers,
 };

@@ -36,8 +36,9 @@ fn names(spec: &ModelSpec) -> Tables {
 /// The first version has one matrix for query, key and value, and no bias on the key.
 fn first(c: &Reader) -> Result<ModelSpec, Error> {
     c.only("talking_head", &[false.into()], "the released models do not have it")?;
-    let relative = disentangled(c, [RelativeProjection::Own { bias: false }, RelativeProjection::Own { bias: true }])?;
-    spec(c, relative.map(|relative| Disentangled { max_distance: None, ..relative }), false)
+    let distances = disentangled(c, [RelativeProjection::Own { bias: false }, RelativeProjection::Own { bias: true }])?;
+    let first = |scores| Distances { scores: Disentangled { max_distance: None, ..scores }, normed: false };
+    spec(c, distances.map(|distances| first(distances.scores)), false)
 }
 
 fn second(c: &Reader) -> Result<ModelSpec, Error> {
@@ -46,27 +47,17 @@ fn second(c: &Reader) -> Result<ModelSpec, Error> {
     spec(c, disentangled(c, [projection; 2])?, true)
 }
 
-fn spec(c: &Reader, relative: Option<Disentangled>, key_bias: bool) -> Result<ModelSpec, Error> {
+fn spec(c: &Reader, distances: Option<Distances>, key_bias: bool) -> Result<ModelSpec, Error> {
     let s = Sizes::read(c, SizeDefaults { context: Some(512), ..SizeDefaults::default() })?;
     let norm = Norm::Layer { eps: c.epsilon(&["layer_norm_eps"], 1e-7)?, bias: true };
     let activation = c.activation("hidden_act", Activation::Gelu)?;
     let ffn = Ffn::Mlp { hidden: s.hidden, activation, bias: true };
     let positions = if c.flag("position_biased_input", true)? { absolute(c, &s)? } else { AbsolutePositions::None };
     let types = c.whole_opt("type_vocab_size")?.filter(|types| *types > 0);
-    let width = c.count_or(&["embedding_size"], s.width)?;
-    let projection = (width != s.width).then_some(Projection { bias: false, place: ProjectionPlace::BeforeNorm });
-    let embed = Embed { width, projection, positions, token_types: types, norm: Some(norm), ..embed(&s) };
-    let mut stack = post_norm(&s, embed, norm, relative.map_or(Position::None, Position::Disentangled), ffn);
-    let terms = 1 + terms(c)?.len();
-    for layer in &mut stack.layers {
-        layer.attention.qkv_bias.key = key_bias;
-        layer.attention.scale = ((s.head_dim * terms) as f32).powf(-0.5);
-    }
-    if let Some(Disentangled { span, .. }) = relative {
-        let normed = key_bias && c.text("norm_rel_ebd")?.is_some_and(|text| text.to_lowercase().contains("layer_norm"));
-        stack.relative_rows = Some(RelativeRows { rows: 2 * span, norm: normed.then_some(norm) });
-    }
-    stack.conv = conv(c, &s, norm)?;
+    let embed = factorised(c, &s, s.width, Projection { bias: false, place: ProjectionPlace::BeforeNorm })?;
+    let embed = Embed { positions, token_types: types, norm: Some(norm), ..embed };
+    let mut stack = disentangled_stack(c, &s, embed, norm, distances, ffn)?;
+    stack.layers.iter_mut().for_each(|layer| layer.attention.qkv_bias.key = key_bias);
     let lm = masked_lm(c, &s, activation, norm)?;
     let pooler = dense_head(c.activation("pooler_hidden_act", Activation::Gelu)?);
     let names = ["cls.predictions.transform.dense.weight", "lm_predictions.lm_head.dense.weight"];

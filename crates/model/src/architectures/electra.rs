@@ -28,11 +28,9 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let norm = Norm::Layer { eps: c.epsilon(&["layer_norm_eps"], 1e-12)?, bias: true };
     let activation = c.activation("hidden_act", Activation::Gelu)?;
     let ffn = Ffn::Mlp { hidden: s.hidden, activation, bias: true };
-    let width = c.count_or(&["embedding_size"], 128)?;
-    let projection = (width != s.width).then_some(Projection { bias: true, place: ProjectionPlace::AfterNorm });
+    let embed = factorised(c, &s, 128, Projection { bias: true, place: ProjectionPlace::AfterNorm })?;
     let types = Some(c.count_or(&["type_vocab_size"], 2)?);
-    let positions = absolute(c, &s)?;
-    let embed = Embed { width, projection, positions, token_types: types, norm: Some(norm), ..embed(&s) };
+    let embed = Embed { positions: absolute(c, &s)?, token_types: types, norm: Some(norm), ..embed };
     // The generator's activation is this one whatever the layers have; the discriminator follows the layers.
     let lm = masked_lm(c, &s, Activation::Gelu, norm)?;
     let heads =

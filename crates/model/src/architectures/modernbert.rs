@@ -5,9 +5,8 @@ use super::{Architecture, CLASSIFIER};
 use crate::common::*;
 use crate::error::Error;
 use crate::names::Tables;
-use crate::reader::{Reader, short};
+use crate::reader::Reader;
 use attend_nn::spec::*;
-use serde_json::json;
 
 pub static MODERNBERT: Architecture = Architecture {
     name: "modernbert",
@@ -54,18 +53,9 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let embed = Embed { norm: Some(norm), ..embed(&s) };
     let stack = stack(&s, embed, (0..s.layers).map(layer).collect(), Some(norm));
     let activation = c.activation("classifier_activation", Activation::Gelu)?;
-    let transform = Some(Transform { bias: c.flag("classifier_bias", false)?, activation, norm: Some(norm) });
-    let source = match c.text("classifier_pooling")? {
-        None | Some("cls") => SequenceSource::First,
-        Some("mean") => SequenceSource::Mean,
-        Some(other) => return Err(c.wrong("classifier_pooling", format!("{} is not known", short(&json!(other))))),
-    };
-    let lm = LmHead { bias: c.flag("decoder_bias", true)?, transform, ..lm(c, s.vocab, true)? };
-    let heads = EncoderHeads {
-        source,
-        sequence: transform,
-        token: transform,
-        ..EncoderHeads::pooled(&[], lm, &["head.dense.weight"])
-    };
+    let transform = Transform { bias: c.flag("classifier_bias", false)?, activation, norm: Some(norm) };
+    let lm = LmHead { bias: c.flag("decoder_bias", true)?, transform: Some(transform), ..lm(c, s.vocab, true)? };
+    let source = pooled_source(c, "classifier_pooling")?;
+    let heads = EncoderHeads::pooled(&[], lm, &["head.dense.weight"]).behind(transform, source);
     encoder(c, stack, heads, s.context)
 }

@@ -52,10 +52,9 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     encoder(c, stack, EncoderHeads::pooled(&pooler, lm, &["cls.predictions.transform.dense.weight"]), s.context)
 }
 
-/// The rotary settings under the configuration's own names: a factor means dynamic scaling.
+/// The rotation: a factor beside the usual settings means dynamic scaling.
 fn rotary(c: &Reader, s: &Sizes) -> Result<Rope, Error> {
-    let partial = c.positive_or("rotary_emb_fraction", 1.0)?;
-    let mut rope = rope(c, s.head_dim, RopeDefaults { partial, ..RopeDefaults::base(1000.0) })?;
+    let mut rope = rope(c, s.head_dim, RopeDefaults::base(1000.0))?;
     if let Some(factor) = c.positive_opt("rotary_scaling_factor")? {
         rope.scaling = RopeScaling::Dynamic { factor, original: c.count_or(&["max_trained_positions"], 2048)? };
     }

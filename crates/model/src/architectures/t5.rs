@@ -35,12 +35,7 @@ fn spec(c: &Reader, projection: &str, tied: bool, scaled: bool) -> Result<ModelS
     let gated = c.has_tensor("enc.blk.0.ffn_gate.weight");
     let projection = if gated { "gated-gelu" } else { projection };
     let ffn = feed_forward(c, s.hidden, projection)?;
-    let mut bias = RelativeBias {
-        buckets: c.count_or(&["relative_attention_num_buckets"], 32)?,
-        max_distance: c.count_or(&["relative_attention_max_distance"], 128)?,
-        bidirectional: true,
-        heads: s.heads,
-    };
+    let mut bias = buckets(c, &s)?;
     let branch = |position, mask| Attention { scale: 1.0, mask, ..attention(&s, position) };
     let layer = |i, mask, cross| Layer { cross, ..pre_norm(i, norm, branch(Position::StackBias, mask), ffn.clone()) };
     let layers = (0..s.layers).map(|i| layer(i, Mask::Full, None)).collect();

@@ -1,9 +1,9 @@
 //! What encoders share: post-norm layers with biases everywhere, learned positions, and their heads.
 
 use super::head::{HeadKind, class, class_ends, known_head, labels, lm, unsupported_head};
-use super::sizes::{Sizes, attention, pre_norm, stack};
+use super::sizes::{Sizes, attention, embed, pre_norm, stack};
 use crate::error::Error;
-use crate::reader::Reader;
+use crate::reader::{Reader, short};
 use attend_nn::spec::*;
 use serde_json::json;
 
@@ -17,6 +17,12 @@ pub fn encoder_only(c: &Reader) -> Result<(), Error> {
 pub fn absolute(c: &Reader, s: &Sizes) -> Result<AbsolutePositions, Error> {
     c.only("position_embedding_type", &[json!("absolute")], "positions are absolute here")?;
     Ok(AbsolutePositions::Learned { rows: s.context.unwrap_or(512), offset: 0 })
+}
+
+/// A token table of the configuration's own width, with the projection from it to the stack's where the two differ.
+pub fn factorised(c: &Reader, s: &Sizes, width: usize, projection: Projection) -> Result<Embed, Error> {
+    let width = c.count_or(&["embedding_size"], width)?;
+    Ok(Embed { width, projection: (width != s.width).then_some(projection), ..embed(s) })
 }
 
 /// Learned positions that do not count the token `padding` and start after its id: the positions, that token, and how
@@ -78,6 +84,20 @@ impl<'a> EncoderHeads<'a> {
     /// A classifier of sequences that reads the first token through a layer of its own (RoBERTa).
     pub fn dense(self, sequence: Transform) -> EncoderHeads<'a> {
         EncoderHeads { source: SequenceSource::First, sequence: Some(sequence), ..self }
+    }
+
+    /// Every classifier behind a layer of this kind, that of sequences reading `source` (ModernBERT).
+    pub fn behind(self, layer: Transform, source: SequenceSource) -> EncoderHeads<'a> {
+        EncoderHeads { source, sequence: Some(layer), token: Some(layer), ..self }
+    }
+}
+
+/// What a classifier of sequences reads, under the name of a way of pooling; the first token where `key` is absent.
+pub fn pooled_source(c: &Reader, key: &str) -> Result<SequenceSource, Error> {
+    match c.text(key)? {
+        None | Some("cls") => Ok(SequenceSource::First),
+        Some("mean") => Ok(SequenceSource::Mean),
+        Some(other) => Err(c.wrong(key, format!("{} is not known", short(&json!(other))))),
     }
 }
 

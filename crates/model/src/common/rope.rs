@@ -83,7 +83,7 @@ fn rotated(c: &Reader, nested: Option<&Reader>, head_dim: usize, default: f64) -
         Some(dim) => ("rotary_dim", dim),
         None => {
             let mut found = ("partial_rotary_factor", nested.unwrap_or(default));
-            for key in ["partial_rotary_factor", "rotary_pct"] {
+            for key in ["partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"] {
                 if let (None, Some(part)) = (nested, c.positive_opt(key)?) {
                     found = (key, part);
                     break;

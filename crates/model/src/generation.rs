@@ -103,21 +103,38 @@ pub(crate) fn defaults(checkpoint: &Checkpoint, task: Option<&Config>) -> Result
     Ok(merged)
 }
 
+/// The fields of [`GenerationDefaults`] that files call otherwise.
+const RENAMED: [(&str, &str); 7] = [
+    ("eos", "eos_token_id"),
+    ("bos", "bos_token_id"),
+    ("pad", "pad_token_id"),
+    ("decoder_start", "decoder_start_token_id"),
+    ("forced_bos", "forced_bos_token_id"),
+    ("forced_eos", "forced_eos_token_id"),
+    ("bad_words", "bad_words_ids"),
+];
+
+/// The name that `generation_config.json` has for a field.
+fn key_of(field: &str) -> &str {
+    RENAMED.iter().find(|(ours, _)| *ours == field).map_or(field, |(_, theirs)| theirs)
+}
+
 impl GenerationDefaults {
+    /// The fields that a file sets, in the order of the files' names for them: our name for the field, the value as
+    /// [`GenerationDefaults::to_json`] has it, and the file.
+    pub fn set_fields(&self) -> Vec<(&str, Value, &str)> {
+        let mut values = self.to_json();
+        let field = |key: &'static str| RENAMED.iter().find(|(_, theirs)| *theirs == key).map_or(key, |(ours, _)| ours);
+        let fields = self.sources.iter();
+        fields
+            .map(|(key, file)| (field(key), values.remove(*key).unwrap_or(Value::Array(Vec::new())), file.as_str()))
+            .collect()
+    }
+
     /// As `generation_config.json` has them; what is not set is left out.
     pub fn to_json(&self) -> Map<String, Value> {
-        const RENAMED: [(&str, &str); 7] = [
-            ("eos", "eos_token_id"),
-            ("bos", "bos_token_id"),
-            ("pad", "pad_token_id"),
-            ("decoder_start", "decoder_start_token_id"),
-            ("forced_bos", "forced_bos_token_id"),
-            ("forced_eos", "forced_eos_token_id"),
-            ("bad_words", "bad_words_ids"),
-        ];
         let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return Map::new() };
-        let name =
-            |ours: String| RENAMED.iter().find(|(from, _)| *from == ours).map_or(ours, |(_, to)| (*to).to_string());
+        let name = |field: String| key_of(&field).to_owned();
         let set = fields.into_iter().filter(|(field, value)| {
             let empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
             !empty && field != "sources"
@@ -153,43 +170,34 @@ impl GenerationDefaults {
         let sources = &mut self.sources;
         let mut set = |name: &'static str| drop(sources.insert(name, source.clone()));
         macro_rules! fill {
-            ($($field:ident, $key:literal, $read:expr;)*) => {$(
-                if self.$field.is_none() && let Some(value) = $read(r, $key)? {
+            ($($field:ident, $read:expr;)*) => {$(
+                let key = key_of(stringify!($field));
+                if self.$field.is_none() && let Some(value) = $read(r, key)? {
                     self.$field = Some(value);
-                    set($key);
+                    set(key);
                 }
             )*};
         }
         macro_rules! list {
-            ($($field:ident, $key:literal;)*) => {$(
-                if self.$field.is_empty() && r.value($key).is_some() {
-                    self.$field = ids(r, $key)?;
-                    set($key);
+            ($($field:ident, $read:expr;)*) => {$(
+                let key = key_of(stringify!($field));
+                if self.$field.is_empty() && r.value(key).is_some() {
+                    self.$field = $read(r, key)?;
+                    set(key);
                 }
             )*};
         }
         list! {
-            eos, "eos_token_id"; forced_eos, "forced_eos_token_id";
-            suppress_tokens, "suppress_tokens"; begin_suppress_tokens, "begin_suppress_tokens";
+            eos, ids; forced_eos, ids; suppress_tokens, ids; begin_suppress_tokens, ids; bad_words, words;
         }
         fill! {
-            bos, "bos_token_id", id; pad, "pad_token_id", id; decoder_start, "decoder_start_token_id", id;
-            forced_bos, "forced_bos_token_id", id;
-            max_new_tokens, "max_new_tokens", Reader::whole_opt; max_length, "max_length", Reader::whole_opt;
-            min_new_tokens, "min_new_tokens", Reader::whole_opt; min_length, "min_length", Reader::whole_opt;
-            do_sample, "do_sample", flag; temperature, "temperature", number; top_k, "top_k", Reader::whole_opt;
-            top_p, "top_p", number; min_p, "min_p", number; typical_p, "typical_p", number;
-            repetition_penalty, "repetition_penalty", number;
-            no_repeat_ngram_size, "no_repeat_ngram_size", Reader::whole_opt;
-            encoder_no_repeat_ngram_size, "encoder_no_repeat_ngram_size", Reader::whole_opt;
-            num_beams, "num_beams", Reader::whole_opt; num_return_sequences, "num_return_sequences", Reader::whole_opt;
-            length_penalty, "length_penalty", number; early_stopping, "early_stopping", early;
-        }
-        if self.bad_words.is_empty()
-            && let Some(words) = r.list("bad_words_ids")?
-        {
-            self.bad_words = words.iter().map(|word| id_list(r, "bad_words_ids", word)).collect::<Result<_, _>>()?;
-            set("bad_words_ids");
+            bos, id; pad, id; decoder_start, id; forced_bos, id;
+            max_new_tokens, Reader::whole_opt; max_length, Reader::whole_opt;
+            min_new_tokens, Reader::whole_opt; min_length, Reader::whole_opt;
+            do_sample, flag; temperature, number; top_k, Reader::whole_opt; top_p, number; min_p, number;
+            typical_p, number; repetition_penalty, number; no_repeat_ngram_size, Reader::whole_opt;
+            encoder_no_repeat_ngram_size, Reader::whole_opt; num_beams, Reader::whole_opt;
+            num_return_sequences, Reader::whole_opt; length_penalty, number; early_stopping, early;
         }
         Ok(())
     }
@@ -199,7 +207,7 @@ impl GenerationDefaults {
         for key in ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"] {
             if let Some(id) = metadata.token_id(key)?.filter(|id| !self.eos.contains(id)) {
                 self.eos.push(id);
-                self.sources.insert("eos_token_id", key.to_string());
+                self.sources.insert(key_of("eos"), key.to_string());
             }
         }
         let mut number = |field: &mut Option<f32>, name: &'static str, key: &str| -> Result<(), Error> {
@@ -246,6 +254,12 @@ fn id_list(r: &Reader, key: &str, value: &Value) -> Result<Vec<u32>, Error> {
     let wrong = || r.wrong(key, format!("must be token ids, found {}", crate::reader::short(value)));
     let list = value.as_array().ok_or_else(wrong)?;
     list.iter().map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)).collect()
+}
+
+/// Words that are not written, each as its ids.
+fn words(r: &Reader, key: &str) -> Result<Vec<Vec<u32>>, Error> {
+    let words = r.list(key)?.into_iter().flatten();
+    words.map(|word| id_list(r, key, word)).collect()
 }
 
 fn flag(r: &Reader, key: &str) -> Result<Option<bool>, Error> {

@@ -232,3 +232,27 @@ fn generation_settings_are_merged_and_checked() {
         assert!(refusal.contains(key) && refusal.contains("generation_config.json"), "{refusal}");
     }
 }
+
+/// One table says which field of ours is which of the files': every field comes out under the key that it was read from.
+#[test]
+fn every_default_of_generation_is_written_as_it_was_read() {
+    let all = json!({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": 4, "decoder_start_token_id": 5,
+        "forced_bos_token_id": 6, "forced_eos_token_id": 7, "max_new_tokens": 8, "max_length": 9, "min_new_tokens": 10,
+        "min_length": 11, "do_sample": true, "temperature": 0.7, "top_k": 12, "top_p": 0.8, "min_p": 0.1,
+        "typical_p": 0.9, "repetition_penalty": 1.1, "no_repeat_ngram_size": 13, "encoder_no_repeat_ngram_size": 14,
+        "suppress_tokens": [15], "begin_suppress_tokens": [16, 17], "bad_words_ids": [[18], [19, 20]], "num_beams": 21,
+        "num_return_sequences": 22, "length_penalty": 2.0, "early_stopping": "never"});
+    let mut tiny = Tiny::golden("llama-gqa");
+    tiny.generation = Some(all.clone());
+    let defaults = tiny.describe().unwrap().generation;
+    assert_eq!(json!(defaults.to_json()), all);
+    let fields = json!(defaults);
+    let mut named: Vec<&str> = fields.as_object().unwrap().keys().map(String::as_str).collect();
+    named.retain(|name| *name != "sources");
+    let set = defaults.set_fields();
+    assert_eq!(set.len(), named.len(), "a field that no file can set");
+    for (name, value, file) in set {
+        assert!(named.contains(&name), "{name}");
+        assert_eq!((value.is_null(), file), (false, "generation_config.json"), "{name}");
+    }
+}

@@ -107,25 +107,8 @@ fn summary(out: &mut impl Write, shown: &Shown) -> Result<()> {
 
 /// The files' defaults, each with the file that sets it.
 fn generation(shown: &Shown) -> String {
-    let defaults = &shown.described.generation;
-    let values = serde_json::to_value(defaults).unwrap_or_default();
-    let named = [
-        ("eos", "eos_token_id"),
-        ("bos", "bos_token_id"),
-        ("pad", "pad_token_id"),
-        ("decoder_start", "decoder_start_token_id"),
-        ("forced_bos", "forced_bos_token_id"),
-        ("forced_eos", "forced_eos_token_id"),
-        ("bad_words", "bad_words_ids"),
-    ];
-    let list: Vec<String> = defaults
-        .sources
-        .iter()
-        .map(|(key, source)| {
-            let field = named.iter().find(|(_, theirs)| theirs == key).map_or(*key, |(ours, _)| ours);
-            format!("{field} {} ({source})", values[field])
-        })
-        .collect();
+    let set = shown.described.generation.set_fields().into_iter();
+    let list: Vec<String> = set.map(|(field, value, file)| format!("{field} {value} ({file})")).collect();
     if list.is_empty() { "no defaults in the files".into() } else { list.join(", ") }
 }
 

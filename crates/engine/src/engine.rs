@@ -113,7 +113,7 @@ impl<'m> Engine<'m> {
     pub fn score(&self, prompt: Prompt, top: usize) -> Result<Score, Error> {
         let mut prompt = prompt;
         if prompt.encoder_ids.is_some() {
-            let start = self.decoder_start()?;
+            let start = self.described.decoder_start()?;
             if prompt.token_ids.first() != Some(&start) {
                 prompt.token_ids.insert(0, start);
             }
@@ -151,17 +151,9 @@ impl<'m> Engine<'m> {
 
     fn complete(&self, mut prompt: Prompt) -> Result<Prompt, Error> {
         if prompt.encoder_ids.is_some() && prompt.token_ids.is_empty() {
-            prompt.token_ids.push(self.decoder_start()?);
+            prompt.token_ids.push(self.described.decoder_start()?);
         }
         Ok(prompt)
-    }
-
-    /// The token that a decoder begins with.
-    fn decoder_start(&self) -> Result<u32, Error> {
-        let generation = &self.described.generation;
-        generation.decoder_start.or(generation.bos).or(generation.pad).ok_or_else(|| {
-            Error::Unsupported("no file says with which token the decoder starts (decoder_start_token_id)".into())
-        })
     }
 }
 

@@ -76,6 +76,14 @@ fn a_missing_start_is_the_familys_default_or_an_error() {
     // That default is not in this tiny vocabulary.
     let error = start(without("marian").path()).expect_err("refused").to_string();
     assert!(error.contains("58100"), "{error}");
+    // This family has none.
+    let nothing = changed("mbart", |config| {
+        for key in ["decoder_start_token_id", "bos_token_id", "pad_token_id"] {
+            config.remove(key);
+        }
+    });
+    let error = start(nothing.path()).expect_err("refused").to_string();
+    assert!(error.contains("config.json: `decoder_start_token_id`") && error.contains("is missing"), "{error}");
 }
 
 /// After the start token, `a` or `b` or the end; `a` likes to go on, `b` to end. Token 0 never comes.

@@ -35,12 +35,27 @@ pub struct Described {
 }
 
 impl Described {
+    /// The token with which the decoder of an encoder-decoder starts a text that it writes.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where neither the files nor the family name one.
+    pub fn decoder_start(&self) -> Result<u32, Error> {
+        let start = self.generation.decoder_start.or(self.generation.bos).or(self.generation.pad);
+        start.ok_or_else(|| Error::Config {
+            file: self.checkpoint.config().file().to_path_buf(),
+            field: "decoder_start_token_id".into(),
+            problem: "is missing: nothing says with which token the decoder starts".into(),
+        })
+    }
+
     /// The token in front of what the decoder of an encoder-decoder reads of a given text: a target in training, or the
     /// source itself where a head reads it. Usually that which starts a generated text; in some families the text's own last
     /// token.
-    pub fn start_of(&self, text: &[u32]) -> Option<u32> {
-        let start = || self.generation.decoder_start.or(self.generation.bos).or(self.generation.pad);
-        text.last().copied().filter(|_| self.rotates).or_else(start)
+    ///
+    /// # Errors
+    /// As [`Described::decoder_start`].
+    pub fn start_of(&self, text: &[u32]) -> Result<u32, Error> {
+        text.last().copied().filter(|_| self.rotates).map_or_else(|| self.decoder_start(), Ok)
     }
 
     /// Parameters of the model.

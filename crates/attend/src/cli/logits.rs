@@ -5,7 +5,7 @@ use super::options::{ComputeArgs, ModelArg};
 use super::screen::Table;
 use super::session::{self, Session};
 use super::values;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use attend_nn::spec::{Body, Head, StackKind};
 use attend_nn::{Batch, Encoded, Nobody, Sequence};
 use attend_text::EncodeOptions;
@@ -94,7 +94,7 @@ fn compute(args: &LogitsArgs, session: &Session, text: &str) -> Result<Rows> {
     let (ids, hidden) = match &spec.body {
         // Heads over a whole text read it with both stacks.
         Body::EncoderDecoder { .. } if !matches!(spec.head, Head::Lm(_)) => {
-            let start = session.loaded.source.start_of(&encoding.ids).context(NO_START)?;
+            let start = session.loaded.source.start_of(&encoding.ids)?;
             let hidden = model.read_twice(&[&encoding.ids], &[start], &options, &mut Nobody)?;
             (encoding.ids.clone(), hidden)
         }
@@ -118,12 +118,8 @@ fn compute(args: &LogitsArgs, session: &Session, text: &str) -> Result<Rows> {
     head(args, session, &ids, &hidden)
 }
 
-const NO_START: &str = "no file says with which token the decoder starts (decoder_start_token_id)";
-
 fn target_ids(args: &LogitsArgs, session: &Session) -> Result<Vec<u32>> {
-    let generation = &session.loaded.source.generation;
-    let start = generation.decoder_start.or(generation.bos).or(generation.pad).context(NO_START)?;
-    let mut ids = vec![start];
+    let mut ids = vec![session.loaded.source.decoder_start()?];
     if let Some(target) = &args.target {
         let options = EncodeOptions { add_special: false, parse_special: true };
         ids.extend(session.tokenizer.encode(target, options)?.ids);

@@ -27,9 +27,8 @@ pub fn check(case: &ModelCase, loaded: &Loaded, kind: Kind) -> Result<Comparison
     let mut engine = Engine::new(loaded, None, &options)?;
     // The reference goes on beyond the length that a rotary model was made for.
     engine.surroundings_mut().context = None;
-    let generation = &loaded.source.generation;
-    let start = generation.decoder_start.or(generation.bos).or(generation.pad);
-    let run = Run { case, kind, start: if kind == Kind::EncoderDecoder { start } else { None } };
+    let start = (kind == Kind::EncoderDecoder).then(|| loaded.source.decoder_start()).transpose()?;
+    let run = Run { case, kind, start };
     run.greedy(&mut engine, &mut comparison)?;
     for beam in ["beam", "beam_b"] {
         if case.expected.has(&format!("{beam}.sequences")) {

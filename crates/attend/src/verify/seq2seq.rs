@@ -4,7 +4,7 @@ use super::case::{ModelCase, Row};
 use super::compare::Comparison;
 use super::model::Side;
 use super::record::{self, Watch};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use attend_kernels::DType;
 use attend_model::Loaded;
 use attend_nn::site::{Place, Site};
@@ -18,8 +18,7 @@ pub fn decoder_rows(case: &ModelCase) -> Result<Vec<Row>> {
 
 /// The tokens that a decoder begins with when it reads the sources themselves.
 pub fn starts<'t>(loaded: &Loaded, texts: impl IntoIterator<Item = &'t [u32]>) -> Result<Vec<u32>> {
-    let start = |text| loaded.source.start_of(text).context("no file gives decoder_start_token_id");
-    texts.into_iter().map(start).collect()
+    texts.into_iter().map(|text| Ok(loaded.source.start_of(text)?)).collect()
 }
 
 /// Compares what the recorder saw of both stacks, the decoder's rows being `rows`.

@@ -184,6 +184,6 @@ impl Rows {
 fn shifted(loaded: &Loaded, labels: &[i64]) -> Result<Vec<u32>> {
     let pad = loaded.source.checkpoint.config().token_id("pad_token_id")?.unwrap_or(0);
     let ids: Vec<u32> = labels.iter().map(|label| u32::try_from(*label).unwrap_or(pad)).collect();
-    let start = loaded.source.start_of(&ids).context("no file gives decoder_start_token_id")?;
+    let start = loaded.source.start_of(&ids)?;
     Ok(one_later(&ids, start))
 }

@@ -75,12 +75,7 @@ impl TaskModel<'_> {
 
     /// The same where both stacks of an encoder-decoder read.
     fn read_twice(&self, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
-        let start = |text: &&[u32]| {
-            self.described.start_of(text).ok_or_else(|| {
-                Error::Unsupported("no file says with which token the decoder starts (decoder_start_token_id)".into())
-            })
-        };
-        let starts = texts.iter().map(start).collect::<Result<Vec<u32>, Error>>()?;
+        let starts = texts.iter().map(|text| self.described.start_of(text)).collect::<Result<Vec<u32>, _>>()?;
         Ok(self.model.read_twice(texts, &starts, &self.options.run, &mut Nobody)?)
     }
 

@@ -12,21 +12,8 @@ project=$PWD
 work=$project/target/avx512
 root=$work/root
 
-if [ ! -e "$root/complete" ]; then
-    mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$root"
-    : > "$work/state/status"
-    apt() {
-        apt-get -qq -o Dir::State="$work/state" -o Dir::State::status="$work/state/status" -o Dir::Cache="$work/cache" \
-            -o APT::Install-Recommends=false -o Debug::NoLocking=true "$@"
-    }
-    apt update
-    apt install --download-only -y linux-image-cloud-amd64 busybox-static isolinux syslinux-common xorriso
-    for package in "$work"/cache/archives/*.deb; do
-        dpkg-deb -x "$package" "$root"
-    done
-    rm -rf "$work/cache"
-    touch "$root/complete"
-fi
+. tools/debian-packages.sh
+unpack_packages "$work" amd64 linux-image-cloud-amd64 busybox-static isolinux syslinux-common xorriso
 
 source=${BOCHS_SOURCE:-$work/bochs-source/bochs}
 if [ ! -x "$source/bochs" ]; then

@@ -10,24 +10,9 @@ cd "$(dirname "$0")/.."
 work=$PWD/target/neon
 root=$work/root
 
-if [ ! -e "$root/complete" ]; then
-    mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$root"
-    # An empty status file: apt then fetches what the packages need, and not what this machine lacks.
-    : > "$work/state/status"
-    apt() {
-        apt-get -qq -o Dir::State="$work/state" -o Dir::State::status="$work/state/status" -o Dir::Cache="$work/cache" \
-            -o APT::Architectures::=amd64 -o APT::Architectures::=arm64 -o APT::Install-Recommends=false \
-            -o Debug::NoLocking=true "$@"
-    }
-    apt update
-    apt install --download-only -y rustc-web libstd-rust-web-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
-        qemu-user-static
-    for package in "$work"/cache/archives/*.deb; do
-        dpkg-deb -x "$package" "$root"
-    done
-    rm -rf "$work/cache"
-    touch "$root/complete"
-fi
+. tools/debian-packages.sh
+unpack_packages "$work" 'amd64 arm64' rustc-web libstd-rust-web-dev:arm64 gcc-aarch64-linux-gnu \
+    libc6-dev-arm64-cross qemu-user-static
 
 # The compiler looks for its own libraries; the cross linker for its libraries under the unpacked root.
 cat > "$work/rustc" <<EOF

@@ -3,6 +3,7 @@
 use super::gguf::{advance, stopped};
 use super::target::Scratch;
 use super::{Error, Plan, Target, Written};
+use attend_format::AtomicFile;
 use attend_format::gguf::Metadata;
 use attend_kernels::DType;
 use attend_model::{Described, to_hugging_face};
@@ -36,7 +37,9 @@ pub fn write_folder(source: &Described, target: &Target, plan: &mut Plan) -> Res
         files.push(("generation_config.json", pretty(&converted.generation)));
     }
     for (name, text) in files {
-        save(&folder.join(name), text.as_bytes())?;
+        let mut file = AtomicFile::create(&folder.join(name))?;
+        file.write(text.as_bytes())?;
+        file.commit()?;
     }
     let mut done = 0;
     let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
@@ -58,14 +61,6 @@ fn tokenizer(
 
 fn pretty(object: &Map<String, Value>) -> String {
     format!("{:#}\n", json!(object))
-}
-
-/// Writes a small file and makes it durable.
-fn save(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    use std::io::Write;
-    let io = |source| Error::Io { path: path.to_path_buf(), action: "write", source };
-    let mut file = std::fs::File::create(path).map_err(io)?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io)
 }
 
 /// Gives the finished folder its name; files of a folder that is written over are replaced one by one, the weights

@@ -5,9 +5,9 @@ use super::options::ModelArg;
 use super::task::{self, Cuts, TaskArgs};
 use super::{screen, values};
 use anyhow::Result;
+use attend_engine::tasks::Pooling;
 use attend_engine::tasks::embed::{EmbedOptions, Embedder, Embedding, Prompt, Role};
 use attend_engine::tasks::sparse::{self, Sparse, SparseEmbedding, Weight};
-use attend_engine::tasks::{Pooling, sentence};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -69,7 +69,7 @@ pub enum RoleChoice {
 }
 
 fn pooling(name: &str) -> Result<Pooling, String> {
-    let known = || sentence::mode(&name.replace('-', "_").replace("weighted_mean", "weightedmean"));
+    let known = || Pooling::named(&name.replace('-', "_").replace("weighted_mean", "weightedmean"));
     if name == "none" { Some(Pooling::None) } else { known() }
         .ok_or_else(|| "none, cls, mean, max, last, weighted-mean or mean-sqrt-len is wanted".to_owned())
 }

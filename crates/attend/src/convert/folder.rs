@@ -2,7 +2,7 @@
 
 use super::gguf::{advance, stopped};
 use super::target::Scratch;
-use super::{Error, Plan, Target, Written};
+use super::{Error, Plan, Target, Written, sentence};
 use attend_format::AtomicFile;
 use attend_format::gguf::Metadata;
 use attend_kernels::DType;
@@ -36,7 +36,17 @@ pub fn write_folder(source: &Described, target: &Target, plan: &mut Plan) -> Res
     if !converted.generation.is_empty() {
         files.push(("generation_config.json", pretty(&converted.generation)));
     }
+    for (name, value) in sentence::for_folder(source)? {
+        files.push((name, format!("{value:#}\n")));
+    }
     for (name, text) in files {
+        if let Some(inside) = folder.join(name).parent() {
+            std::fs::create_dir_all(inside).map_err(|source| Error::Io {
+                path: inside.to_path_buf(),
+                action: "create",
+                source,
+            })?;
+        }
         let mut file = AtomicFile::create(&folder.join(name))?;
         file.write(text.as_bytes())?;
         file.commit()?;
@@ -73,10 +83,23 @@ fn place(folder: &Path, target: &Target) -> Result<(), Error> {
         }
         return std::fs::rename(folder, target.path()).map_err(io);
     }
-    let entries = std::fs::read_dir(folder).map_err(io)?.flatten().map(|entry| entry.file_name());
-    let mut names: Vec<_> = entries.collect();
-    names.sort_by_key(|name| name.to_string_lossy().ends_with(".safetensors"));
-    names.iter().try_for_each(|name| std::fs::rename(folder.join(name), target.path().join(name)).map_err(io))
+    replace(folder, target.path()).map_err(io)
+}
+
+/// Moves every file of a folder into another, and those of folders inside into its folders.
+fn replace(from: &Path, to: &Path) -> std::io::Result<()> {
+    let mut entries = std::fs::read_dir(from)?.collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by_key(|entry| entry.file_name().to_string_lossy().ends_with(".safetensors"));
+    for entry in entries {
+        let place = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            std::fs::create_dir_all(&place)?;
+            replace(&entry.path(), &place)?;
+        } else {
+            std::fs::rename(entry.path(), place)?;
+        }
+    }
+    Ok(())
 }
 
 fn torch_name(dtype: DType) -> &'static str {

@@ -1,11 +1,10 @@
 //! Any checkpoint as a GGUF file.
 
 use super::target::Scratch;
-use super::{Error, Plan, Target, Written};
+use super::{Error, Plan, Target, Written, sentence};
+use attend_format::Kind;
 use attend_format::gguf::{Metadata, Value};
-use attend_format::{Kind, json};
 use attend_model::{Described, ExportTensor, Exporter, to_gguf};
-use std::path::Path;
 
 type Keys = Vec<(String, Value)>;
 
@@ -102,10 +101,12 @@ fn other<'a>(source: &'a Described, target: &Target) -> Result<(Exporter<'a>, Ke
     let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
     keys.insert(1, ("general.name".into(), Value::String(name)));
     keys.insert(1, ("general.type".into(), Value::String("model".into())));
-    if let Some(pooling) = pooling(&home)? {
+    let pooling = sentence::for_gguf(source)?;
+    if let Some(number) = pooling.number {
         let architecture = source_name(&keys);
-        keys.push((format!("{architecture}.pooling_type"), Value::U32(pooling)));
+        keys.push((format!("{architecture}.pooling_type"), Value::U32(number)));
     }
+    notices.extend(pooling.notices);
     let rows = source.spec.stacks().first().map_or(0, |(_, _, stack)| stack.embed.vocab);
     match attend_text::to_gguf(&home, rows)? {
         Some(tokenizer) => {
@@ -142,16 +143,4 @@ fn ends(keys: &mut Keys, tokenizer: &Keys) {
             keys[other].1 = before;
         }
     }
-}
-
-/// The format's number for the pooling that a folder of sentence embeddings asks for.
-fn pooling(folder: &Path) -> Result<Option<u32>, Error> {
-    let file = folder.join("1_Pooling").join("config.json");
-    if !file.is_file() {
-        return Ok(None);
-    }
-    let settings = json::read(&file, json::Limits::CONFIG)?;
-    let wants = |key: &str| settings.get(key).and_then(serde_json::Value::as_bool).unwrap_or(false);
-    let kinds = [("pooling_mode_mean_tokens", 1), ("pooling_mode_cls_token", 2), ("pooling_mode_lasttoken", 3)];
-    Ok(kinds.iter().find(|(key, _)| wants(key)).map(|(_, id)| *id))
 }

@@ -6,6 +6,7 @@
 mod folder;
 mod gguf;
 mod mix;
+mod sentence;
 mod target;
 
 pub use folder::write_folder;

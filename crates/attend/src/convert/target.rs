@@ -11,6 +11,8 @@ pub enum Error {
     Format(#[from] attend_format::Error),
     #[error(transparent)]
     Text(#[from] attend_text::Error),
+    #[error(transparent)]
+    Vectors(#[from] attend_engine::Error),
     #[error("{}: is there already; --force writes over it", path.display())]
     Exists { path: PathBuf },
     #[error("{}: is the model that is read; name another place", path.display())]

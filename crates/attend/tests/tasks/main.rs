@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod company;
+mod converted;
 mod formats;
 mod heads;
 mod pooling;

@@ -1,7 +1,7 @@
 //! Vectors of texts: every way of pooling, the modules of a sentence-transformers folder, prompts, lengths.
 
 use crate::common::{attend, ran};
-use crate::support::{assert_close, lines, model, numbers, text, vectors, write};
+use crate::support::{assert_close, lines, model, modules, numbers, text, vectors, write};
 use attend_testkit::files::safetensors::{self, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -11,15 +11,6 @@ fn folder() -> tempfile::TempDir {
 }
 
 const TEXTS: [&str; 3] = ["w5 w6 w7 w8", "w9", "w10 w11 w12 w13 w14 w15 w16 w17 w18"];
-
-fn modules(model: &Path, kinds: &[(&str, &str)]) {
-    let list: Vec<Value> = kinds
-        .iter()
-        .enumerate()
-        .map(|(index, (kind, path))| json!({"idx": index, "name": index.to_string(), "path": path, "type": format!("sentence_transformers.models.{kind}")}))
-        .collect();
-    write(model, "modules.json", &Value::Array(list));
-}
 
 /// The vectors of a text's tokens.
 fn tokens(model: &Path, text: &str) -> Vec<Vec<f64>> {

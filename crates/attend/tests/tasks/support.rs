@@ -38,6 +38,16 @@ pub fn write(folder: &Path, name: &str, value: &Value) {
     std::fs::write(path, value.to_string()).expect("written");
 }
 
+/// Writes `modules.json` with these kinds of modules and their folders.
+pub fn modules(model: &Path, kinds: &[(&str, &str)]) {
+    let list: Vec<Value> = kinds
+        .iter()
+        .enumerate()
+        .map(|(index, (kind, path))| json!({"idx": index, "name": index.to_string(), "path": path, "type": format!("sentence_transformers.models.{kind}")}))
+        .collect();
+    write(model, "modules.json", &Value::Array(list));
+}
+
 /// What a task says about a text, as JSON lines, computed in f32.
 pub fn lines(task: &str, model: &Path, arguments: &[&str]) -> Vec<Value> {
     let mut command = attend(model.parent().expect("a folder"));

@@ -22,7 +22,41 @@ pub enum Pooling {
     Last,
 }
 
+/// The ways of the sentence-transformers library in the order in which it puts several side by side: what its flags
+/// `pooling_mode_...` end with, and a shorter name.
+pub const NAMES: [(Pooling, &str, &str); 6] = [
+    (Pooling::Cls, "cls_token", "cls"),
+    (Pooling::Max, "max_tokens", "max"),
+    (Pooling::Mean, "mean_tokens", "mean"),
+    (Pooling::MeanSqrtLen, "mean_sqrt_len_tokens", "mean_sqrt_len"),
+    (Pooling::WeightedMean, "weightedmean_tokens", "weightedmean"),
+    (Pooling::Last, "lasttoken", "last"),
+];
+
+/// The ways that GGUF has a number for, under `pooling_type`.
+const GGUF: [(usize, Pooling); 4] = [(0, Pooling::None), (1, Pooling::Mean), (2, Pooling::Cls), (3, Pooling::Last)];
+
 impl Pooling {
+    /// A way by either of the names that files, and the command line, have for it.
+    pub fn named(name: &str) -> Option<Pooling> {
+        NAMES.iter().find(|(_, long, short)| name == *long || name == *short).map(|(pooling, ..)| *pooling)
+    }
+
+    /// The name that files have for it; vectors of every token have none.
+    pub fn name(self) -> Option<&'static str> {
+        NAMES.iter().find(|(own, ..)| *own == self).map(|(_, long, _)| *long)
+    }
+
+    /// The way that is meant by a number in a GGUF file.
+    pub fn of_gguf(number: usize) -> Option<Pooling> {
+        GGUF.iter().find(|(own, _)| *own == number).map(|(_, pooling)| *pooling)
+    }
+
+    /// The number that GGUF has for this way.
+    pub fn gguf(self) -> Option<u32> {
+        GGUF.iter().find(|(_, own)| *own == self).map(|(number, _)| *number as u32)
+    }
+
     /// Appends the pooled vector of `rows` [T, width] to `out`. The first `skip` tokens (a prompt that is not to count)
     /// take no part, except for what reads the first token.
     pub(crate) fn pool(self, rows: &[f32], width: usize, skip: usize, out: &mut Vec<f32>) {

@@ -9,7 +9,7 @@
 //! config_sentence_transformers.json   prompts, default_prompt_name, similarity_fn_name
 //! ```
 
-use super::pooling::{Pooling, normalize};
+use super::pooling::{NAMES, Pooling, normalize};
 use super::reader::length;
 use super::similarity::Similarity;
 use super::sparse::Sparse;
@@ -75,6 +75,40 @@ pub(crate) struct Dense {
     weight: Matrix,
     bias: Vec<f32>,
     activation: Activation,
+}
+
+/// What the files say of a model's vectors, for whom writes the model in another form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vectors {
+    /// Several are put side by side; none for sparse vectors.
+    pub pooling: Vec<Pooling>,
+    /// Tokens of a prompt count in pooling.
+    pub include_prompt: bool,
+    /// How many Dense modules follow pooling.
+    pub dense: usize,
+    /// Vectors are scaled to length 1 in the end.
+    pub normalized: bool,
+    /// Vectors are of words, and not of hidden states.
+    pub sparse: bool,
+    /// The names of the texts that may stand in front of others.
+    pub prompts: Vec<String>,
+}
+
+/// Reads them; `None` where no file says how texts become vectors.
+///
+/// # Errors
+/// Modules and poolings that are not known.
+pub fn vectors(described: &Described) -> Result<Option<Vectors>, Error> {
+    let sentence = Sentence::read(described)?;
+    let assumed = sentence.notice.is_some();
+    Ok((!assumed).then(|| Vectors {
+        dense: sentence.modules.iter().filter(|module| matches!(module, Module::Dense(_))).count(),
+        normalized: matches!(sentence.modules.last(), Some(Module::Normalize)),
+        sparse: sentence.sparse.is_some(),
+        prompts: sentence.prompts.into_keys().collect(),
+        include_prompt: sentence.include_prompt,
+        pooling: sentence.pooling,
+    }))
 }
 
 /// How a model's hidden states become the vector of a text.
@@ -181,33 +215,29 @@ impl Sentence {
 
     /// Old files have a flag for each mode, new ones name the mode or a list of them.
     fn read_pooling(&mut self, config: &Config) -> Result<(), Error> {
-        const FLAGS: [(&str, Pooling); 6] = [
-            ("pooling_mode_cls_token", Pooling::Cls),
-            ("pooling_mode_max_tokens", Pooling::Max),
-            ("pooling_mode_mean_tokens", Pooling::Mean),
-            ("pooling_mode_mean_sqrt_len_tokens", Pooling::MeanSqrtLen),
-            ("pooling_mode_weightedmean_tokens", Pooling::WeightedMean),
-            ("pooling_mode_lasttoken", Pooling::Last),
-        ];
         let known = |name: &str| config.bad("pooling_mode", format!("{name:?} is not known")).into();
         match config.value("pooling_mode") {
             Some(Value::String(name)) => {
                 let names = name.split('+').map(str::trim);
-                self.pooling = names.map(|name| mode(name).ok_or_else(|| known(name))).collect::<Result<_, Error>>()?;
+                self.pooling =
+                    names.map(|name| Pooling::named(name).ok_or_else(|| known(name))).collect::<Result<_, Error>>()?;
             }
             Some(_) => {
                 let names = config.str_list("pooling_mode")?.unwrap_or_default();
-                self.pooling =
-                    names.iter().map(|name| mode(name).ok_or_else(|| known(name))).collect::<Result<_, Error>>()?;
+                self.pooling = names
+                    .iter()
+                    .map(|name| Pooling::named(name).ok_or_else(|| known(name)))
+                    .collect::<Result<_, Error>>()?;
             }
             None => {
-                for key in config.map().keys().filter(|key| key.starts_with("pooling_mode_")) {
-                    if config.bool(key)? && !FLAGS.iter().any(|(name, _)| name == key) {
+                const FLAG: &str = "pooling_mode_";
+                for (key, name) in config.map().keys().filter_map(|key| Some((key, key.strip_prefix(FLAG)?))) {
+                    if config.bool(key)? && !NAMES.iter().any(|(_, known, _)| *known == name) {
                         return Err(config.bad(key, "this way of pooling is not known").into());
                     }
                 }
-                for (key, pooling) in FLAGS {
-                    if config.bool_or(key, false)? {
+                for (pooling, name, _) in NAMES {
+                    if config.bool_or(&format!("{FLAG}{name}"), false)? {
                         self.pooling.push(pooling);
                     }
                 }
@@ -220,32 +250,14 @@ impl Sentence {
         Ok(())
     }
 
-    /// GGUF: 0 none, 1 mean, 2 first token, 3 last token; its readers scale vectors to length 1.
+    /// GGUF's number of a pooling; its readers scale vectors to length 1.
     fn read_metadata(&mut self, config: &Config) -> Result<(), Error> {
         self.modules.push(Module::Normalize);
-        self.pooling = match config.usize_opt("pooling_type")? {
-            None => Vec::new(),
-            Some(0) => vec![Pooling::None],
-            Some(1) => vec![Pooling::Mean],
-            Some(2) => vec![Pooling::Cls],
-            Some(3) => vec![Pooling::Last],
-            Some(other) => return Err(config.bad("pooling_type", format!("{other} is not supported")).into()),
-        };
+        let Some(number) = config.usize_opt("pooling_type")? else { return Ok(()) };
+        let known = Pooling::of_gguf(number);
+        self.pooling = vec![known.ok_or_else(|| config.bad("pooling_type", format!("{number} is not supported")))?];
         Ok(())
     }
-}
-
-/// A way of pooling by the name that new files, and the command line, have for it.
-pub fn mode(name: &str) -> Option<Pooling> {
-    Some(match name {
-        "cls" | "cls_token" => Pooling::Cls,
-        "max" | "max_tokens" => Pooling::Max,
-        "mean" | "mean_tokens" => Pooling::Mean,
-        "mean_sqrt_len" | "mean_sqrt_len_tokens" => Pooling::MeanSqrtLen,
-        "weightedmean" | "weightedmean_tokens" => Pooling::WeightedMean,
-        "lasttoken" | "last" => Pooling::Last,
-        _ => return None,
-    })
 }
 
 impl Dense {

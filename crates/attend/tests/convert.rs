@@ -13,7 +13,7 @@ use attend::text::{EncodeOptions, Tokenizer};
 use attend_testkit::golden::{golden_root, read_json};
 use common::{attend, ids, ran, tiny};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 fn written(source: &Described, out: &Path, types: &dyn Fn(&ExportTensor) -> DType) -> Result<Vec<String>, Error> {
@@ -56,8 +56,6 @@ fn cases() -> Vec<PathBuf> {
     cases
 }
 
-/// To GGUF in 32 bits and read again, for every golden of an architecture that the format has; then from there to a
-/// folder and read again.
 /// The description without its load-balancing loss, which GGUF has no key for and only training reads.
 fn unbalanced(spec: &ModelSpec) -> ModelSpec {
     let mut spec = spec.clone();
@@ -70,6 +68,8 @@ fn unbalanced(spec: &ModelSpec) -> ModelSpec {
     spec
 }
 
+/// To GGUF in 32 bits and read again, for every golden of an architecture that the format has; then from there to a
+/// folder and read again.
 #[test]
 fn every_golden_comes_back_equal() {
     let (mut there, mut back) = (0, 0);
@@ -167,12 +167,48 @@ fn tokenizers_come_back_equal() {
     assert!(seen >= 6, "{seen}");
 }
 
-/// The vocabulary alone, as other programs read it, and the tokenizer.json that is made of it. The format has no
-/// normalisers: texts in decomposed form may differ, and so may spaces where a tokenizer keeps the first and drops
-/// repeated ones, which SentencePiece does both or neither.
+/// Texts that a vocabulary alone cuts otherwise, by the reason. All others of the golden set are cut as they should be.
+const LIMITS: [(&str, &[&[&str]]); 4] = [
+    ("gpt2-like", &[]),
+    // NFC: this kind of vocabulary has no normaliser in the format, so that decomposed characters stay so.
+    ("llama3-like", &[DECOMPOSED]),
+    ("llama2-like", &[]),
+    (
+        "t5-like",
+        &[
+            // NFKC, which the tokenizer has as a step of its own and not as the map of characters that the format keeps.
+            DECOMPOSED,
+            &[
+                "don’t “quote” — dash…",
+                "a\u{a0}b\u{2009}c\u{3000}d",
+                "\u{fb01}ne \u{fb02}ag \u{2460} \u{bd} \u{2122}",
+                "你好，世界！",
+                "\u{1d4d7}\u{1d4ee}\u{1d4f5}\u{1d4f5}\u{1d4f8}",
+                "1st 2nd 3rd \u{b2}\u{b3} \u{2167} \u{663}\u{664}",
+            ],
+            // Runs of spaces become one here, and one at the end stays; in the format both have one flag.
+            &[" ", "  ", "Hello world ", "trailing   "],
+            // No space is put in front of a text that begins with one under its other spelling; in the format one is.
+            &["▁under▁score _x_ __init__"],
+            // Eight pieces of sixteen letters and two of one, in any order: the sums are equal, and which is the largest is a
+            // matter of rounding, of scores with 64 bits there and with 32 in the format.
+            &[REPEATED],
+        ],
+    ),
+];
+
+const REPEATED: &str = concat!(
+    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+);
+
+const DECOMPOSED: &[&str] =
+    &["caf\u{e9} cafe\u{301} na\u{ef}ve", "\u{c5}ngstr\u{f6}m \u{212b}", "a\u{300}\u{301}\u{302}\u{303}b"];
+
+/// The vocabulary alone, as other programs read it, and the tokenizer.json that is made of it, which says all of it.
 #[test]
 fn vocabularies_say_the_tokenizer_where_the_format_can() {
-    for (name, wrong) in [("gpt2-like", 0), ("llama3-like", 3), ("llama2-like", 0), ("t5-like", 19)] {
+    for (name, limits) in LIMITS {
         let folder = golden_root().join("tokenizers").join(name);
         let golden = read_json(&golden_root().join("tokenizers").join(format!("{name}.json")));
         let rows = Tokenizer::open(&folder).unwrap().vocab_size();
@@ -185,22 +221,21 @@ fn vocabularies_say_the_tokenizer_where_the_format_can() {
             std::fs::write(scratch.path().join(file), text).unwrap();
         }
         let made = Tokenizer::open(scratch.path()).unwrap();
-        let strings = golden["strings"].as_array().unwrap();
-        let text = |string: &serde_json::Value| string["text"].as_str().unwrap().to_string();
-        let differing: Vec<String> = strings
-            .iter()
-            .filter(|string| encode(&alone, &text(string), false) != ids(&string["ids_plain"]))
-            .map(text)
-            .collect();
-        assert!(differing.len() <= wrong, "{name}: {differing:?}");
-        for string in strings {
-            let text = text(string);
-            // What the vocabulary says rightly, the file that is made of it says too.
-            let right = ids(&string["ids"]);
-            if encode(&alone, &text, true) == right {
-                assert_eq!(encode(&made, &text, true), right, "{name}: {text:?}");
+        let mut differing = BTreeSet::new();
+        for string in golden["strings"].as_array().unwrap() {
+            let text = string["text"].as_str().unwrap();
+            let found = encode(&alone, text, false);
+            if found != ids(&string["ids_plain"]) {
+                differing.insert(text);
             }
+            for special in [false, true] {
+                assert_eq!(encode(&made, text, special), encode(&alone, text, special), "{name}: {text:?}");
+            }
+            let spelled = |tokenizer: &Tokenizer| tokenizer.decode(&found, false);
+            assert_eq!(spelled(&made), spelled(&alone), "{name}: {text:?}");
         }
+        let expected: BTreeSet<&str> = limits.iter().copied().flatten().copied().collect();
+        assert_eq!(differing, expected, "{name}");
     }
 }
 

@@ -68,7 +68,9 @@ pub(super) fn vocabulary(tokenizer: &Tokenizer, rows: usize) -> Result<Keys, Err
         let ids = |text: &str| encode(tokenizer, text, false);
         let starts = ids("xq").first().and_then(|id| tokenizer.token(*id)).is_some_and(|token| token.starts_with('▁'));
         set("add_space_prefix", Value::Bool(starts));
-        set("remove_extra_whitespaces", Value::Bool(ids(" a  b ") == ids("a b")));
+        // The flag stands for two things that a tokenizer.json may have apart: runs of spaces become one, and those around
+        // the text go. The first is what texts have more of.
+        set("remove_extra_whitespaces", Value::Bool(ids("a  b") == ids("a b")));
     }
     if let Kind::Unigram(_) = found {
         let map = charsmap(&tokenizer.parts().normalizer).unwrap_or_default();

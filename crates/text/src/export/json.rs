@@ -52,13 +52,12 @@ pub(super) fn from_gguf(metadata: &Metadata, tokenizer: &Tokenizer) -> Result<Va
         }
         Model::Scored(model) => {
             let prefix = spaces.is_some_and(|spec| spec.add_dummy_prefix);
-            (scored_model(model, tokenizer), escape(prefix), Value::Null, spaced(prefix))
+            let normalizer = json!({"type": "Sequence", "normalizers": escape(prefix)});
+            (scored_model(model, tokenizer), normalizer, Value::Null, spaced(prefix))
         }
         Model::Unigram(model) => {
             let prefix = spaces.is_some_and(|spec| spec.add_dummy_prefix);
-            let scheme = if prefix { "always" } else { "never" };
-            let space = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": false});
-            (unigram_model(model), tidy(spaces), space.clone(), space)
+            (unigram_model(model), tidy(spaces, prefix), Value::Null, spaced(prefix))
         }
         Model::WordPiece(model) => {
             let vocabulary = vocab(tokenizer, |id| model.vocabulary.token(id).map(str::to_string));
@@ -95,14 +94,16 @@ fn isolate(pattern: &str) -> Value {
     json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false})
 }
 
-/// Spaces as `▁`, one more before each text.
-fn escape(prefix: bool) -> Value {
+/// Spaces as `▁`, one more before each text, even before one that begins with a space.
+fn escape(prefix: bool) -> Vec<Value> {
     let escape = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
     let prepend = json!({"type": "Prepend", "prepend": "▁"});
-    json!({"type": "Sequence", "normalizers": if prefix { vec![prepend, escape] } else { vec![escape] }})
+    if prefix { vec![prepend, escape] } else { vec![escape] }
 }
 
-fn tidy(spec: Option<&SentencePiece>) -> Value {
+/// SentencePiece's normaliser in steps: characters, spaces around the text and in runs, the space before it. Only spaces
+/// go from its ends: what other white space is to become is the map's business.
+fn tidy(spec: Option<&SentencePiece>, prefix: bool) -> Value {
     let mut steps = Vec::new();
     let map = spec.map(|spec| spec.charsmap.to_bytes()).unwrap_or_default();
     if !map.is_empty() {
@@ -110,9 +111,10 @@ fn tidy(spec: Option<&SentencePiece>) -> Value {
         steps.push(json!({"type": "Precompiled", "precompiled_charsmap": text}));
     }
     if spec.is_some_and(|spec| spec.remove_extra_whitespaces) {
-        steps.push(json!({"type": "Strip", "strip_left": true, "strip_right": true}));
+        steps.push(json!({"type": "Replace", "pattern": {"Regex": r"\A +| +\z"}, "content": ""}));
         steps.push(json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}));
     }
+    steps.extend(escape(prefix));
     json!({"type": "Sequence", "normalizers": steps})
 }
 

@@ -120,6 +120,37 @@ fn models_that_do_not_exist_are_named() {
     assert!(offline.error(1).contains("HF_HUB_OFFLINE"));
 }
 
+/// The bytes of a path are the system's business, wherever a model is wanted.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_models_path_need_not_be_text() {
+    use std::os::unix::ffi::OsStrExt;
+    let models = folder();
+    let place = models.path().join(std::ffi::OsStr::from_bytes(b"mod\xff=el"));
+    std::fs::create_dir(&place).expect("made");
+    let model = tiny(&place, "llama-gqa", json!({}));
+    let text = "t5 t6 t7 t8 t9";
+    let run = |arguments: &[&str], last: &Path| ran(attend(models.path()).args(arguments).arg(last));
+    assert_eq!(run(&["show", "--json", "-m"], &model).json()["architecture"], "llama");
+    assert_eq!(run(&["plan", "--json", "--no-speed"], &model).json()["architecture"], "llama");
+    run(&["run", "--raw", text, "--max-tokens", "3", "--json", "-m"], &model).json();
+    let by_text = tiny(models.path(), "llama-gqa", json!({}));
+    let by_text = by_text.to_str().expect("text");
+    let compared = run(&["perplexity", text, "--json", "-m", by_text, "--reference"], &model).json();
+    assert_eq!(compared["same_top"].as_f64(), Some(1.0));
+    let gguf = place.join("a.gguf");
+    run(&["convert", "-m", by_text], &gguf).text();
+    run(&["score", text, "-m"], &gguf).text();
+    let kept = ran(attend(&place).args(["list", "--json"])).json();
+    assert_eq!(kept["models"].as_array().map(Vec::len), Some(2), "{kept}");
+    assert!(ran(attend(&place).args(["doctor", "--json"])).json()["models_folder"].is_string());
+    // An adapter's folder too; this one holds none.
+    let told = run(&["score", text, "-m", by_text, "--lora"], &place);
+    assert!(told.error(1).contains("adapter_config.json"), "{told:?}");
+    let absent = run(&["show", "-m"], &place.join("absent"));
+    assert!(absent.error(1).contains("no such file or folder"), "{absent:?}");
+}
+
 #[test]
 fn the_folder_is_listed_and_emptied() {
     let models = folder();

@@ -8,7 +8,6 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -42,7 +41,7 @@ struct Report {
     speed: Speed,
     memory_total_bytes: Option<u64>,
     memory_available_bytes: Option<u64>,
-    models_folder: Option<PathBuf>,
+    models_folder: Option<String>,
     models: Vec<ModelLine>,
     default_model_present: bool,
     /// The program that would fetch the default model.
@@ -109,7 +108,7 @@ fn examine(args: &DoctorArgs) -> Report {
         speed: measure(),
         memory_total_bytes: memory.map(|memory| memory.total),
         memory_available_bytes: memory.map(|memory| memory.available),
-        models_folder: folder.map(|folder| folder.path),
+        models_folder: folder.map(|folder| folder.path.display().to_string()),
         models: entries.into_iter().map(|entry| ModelLine { name: entry.name, bytes: entry.bytes }).collect(),
         default_model_present,
         installer,
@@ -143,7 +142,7 @@ fn in_words(report: &Report) -> String {
         "memory",
         memory.map_or_else(unknown, |(free, all)| format!("{} free of {}", screen::bytes(free), screen::bytes(all))),
     );
-    row("models folder", report.models_folder.as_ref().map_or_else(unknown, |path| path.display().to_string()));
+    row("models folder", report.models_folder.clone().unwrap_or_else(unknown));
     for model in &report.models {
         row("", format!("{} ({})", model.name, screen::bytes(model.bytes)));
     }

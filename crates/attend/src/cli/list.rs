@@ -24,7 +24,8 @@ pub fn run(args: &ListArgs) -> Result<bool> {
     let entries = folder.entries()?;
     let mut out = std::io::stdout().lock();
     if args.json {
-        let object = json!({ "folder": folder.path, "default": DEFAULT_MODEL.name, "models": entries });
+        let object =
+            json!({ "folder": folder.path.display().to_string(), "default": DEFAULT_MODEL.name, "models": entries });
         writeln!(out, "{}", serde_json::to_string_pretty(&object)?)?;
         return Ok(true);
     }

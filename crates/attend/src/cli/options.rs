@@ -1,8 +1,10 @@
 //! Options that several commands share: which model, and how it is computed.
 
 use super::values;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Which model a command works on.
@@ -11,7 +13,7 @@ pub struct ModelArg {
     /// A folder, a GGUF file, a hub id (owner/name, owner/name:Q4_K_M) or a name from `attend list`; the default
     /// model when absent
     #[arg(short, long, value_name = "MODEL")]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
 }
 
 /// How the model is computed.
@@ -48,7 +50,7 @@ pub struct ComputeArgs {
 pub struct AdapterArgs {
     /// A LoRA adapter to compute with, and how strongly it counts [default: 1]: a folder with adapter_config.json
     /// (may be repeated)
-    #[arg(long, value_name = "ADAPTER[=SCALE]", value_parser = adapter)]
+    #[arg(long, value_name = "ADAPTER[=SCALE]", value_parser = OsStringValueParser::new().try_map(adapter))]
     pub lora: Vec<AdapterArg>,
 }
 
@@ -59,8 +61,10 @@ pub struct AdapterArg {
     pub strength: f64,
 }
 
-fn adapter(text: &str) -> Result<AdapterArg, String> {
-    let whole = || AdapterArg { path: text.into(), strength: 1.0 };
+fn adapter(word: OsString) -> Result<AdapterArg, String> {
+    let whole = || AdapterArg { path: word.clone().into(), strength: 1.0 };
+    // A path that is no text is a whole one.
+    let Some(text) = word.to_str() else { return Ok(whole()) };
     let Some((path, number)) = text.rsplit_once('=') else { return Ok(whole()) };
     match number.parse::<f64>() {
         Ok(strength) if strength.is_finite() => Ok(AdapterArg { path: path.into(), strength }),

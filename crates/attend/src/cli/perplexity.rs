@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use attend_engine::{Engine, Method};
 use clap::{Args, ValueEnum};
 use serde_json::json;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ pub struct PerplexityArgs {
     pub model: ModelArg,
     /// The model that this one was made from: how far the predictions are from its own is told too
     #[arg(long, value_name = "MODEL")]
-    pub reference: Option<String>,
+    pub reference: Option<OsString>,
     #[arg(long, default_value = "strided", value_enum)]
     pub method: MethodChoice,
     /// Tokens of a window [default: 512, or the context where that is less]
@@ -119,11 +120,11 @@ pub fn run(args: &PerplexityArgs) -> Result<bool> {
 fn against(
     args: &PerplexityArgs,
     (session, engine): (&Session, &Engine<'_>),
-    reference: &str,
+    reference: &OsStr,
     (text, ids): (&str, &[u32]),
     method: Method,
 ) -> Result<bool> {
-    let other = session::open(&ModelArg { model: Some(reference.to_string()) }, &args.compute)?;
+    let other = session::open(&ModelArg { model: Some(reference.to_owned()) }, &args.compute)?;
     let theirs = other.tokenizer.encode_prompt(text, true)?.ids;
     if let Some(at) = (0..ids.len().max(theirs.len())).find(|&at| ids.get(at) != theirs.get(at)) {
         return Err(anyhow!(

@@ -175,7 +175,7 @@ fn print_json(session: &Session, resolved: &Resolved, output: &Output) -> Result
     let mut timings = serde_json::to_value(output.timings)?;
     timings["load_seconds"] = json!(session.load_seconds);
     let mut object = json!({
-        "model": session.path,
+        "model": session.path.display().to_string(),
         "text": first.map_or("", |choice| &choice.text),
         "token_ids": first.map_or(&[][..], |choice| &choice.token_ids),
         "prompt_token_ids": output.prompt_token_ids,

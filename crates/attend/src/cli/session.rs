@@ -13,6 +13,7 @@ use attend_model::{Adapter, Described, LoadOptions, Loaded, Need};
 use attend_nn::{AttentionKind, KvTypes, RunOptions};
 use attend_text::{ChatTemplate, EncodeOptions, Render, Tokenizer};
 use serde_json::{Map, Value, json};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -37,7 +38,7 @@ pub fn prepare(compute: &ComputeArgs) -> Result<()> {
 
 /// The files of the model that was named, fetched where that is needed and possible.
 pub fn locate(model: &ModelArg) -> Result<PathBuf> {
-    let word = model.model.as_deref().unwrap_or(DEFAULT_MODEL.name);
+    let word = model.model.as_deref().unwrap_or(OsStr::new(DEFAULT_MODEL.name));
     // A path needs no models folder, which may not exist on this system.
     if let models::Wanted::Path(path) = models::parse(word)? {
         return Ok(path);
@@ -52,7 +53,7 @@ pub fn locate(model: &ModelArg) -> Result<PathBuf> {
 /// The description of the model that was named: one of the well-known ones, a description or configuration in a file or
 /// folder, or a model with its weights, of which none are read.
 pub fn design(model: &ModelArg) -> Result<Described> {
-    if let Some(word) = &model.model
+    if let Some(word) = model.model.as_ref().and_then(|word| word.to_str())
         && !std::path::Path::new(word).exists()
         && let Some(known) = attend_model::describe_known(word)?
     {

@@ -16,7 +16,7 @@ pub use hub_cache::cached_snapshot;
 pub use package::{DEFAULT_MODEL, DefaultModel, Installer, installers};
 pub use resolve::{Found, Wanted, find, parse};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
 /// What can go wrong in keeping and fetching models.
@@ -83,6 +83,7 @@ pub struct FileRecord {
 pub struct Entry {
     pub name: String,
     /// What a loader opens: a folder, or a GGUF file.
+    #[serde(serialize_with = "shown")]
     pub path: PathBuf,
     pub bytes: u64,
     pub source: Option<String>,
@@ -91,6 +92,11 @@ pub struct Entry {
     /// What `rm` removes: the model's folder, or the file.
     #[serde(skip)]
     pub place: PathBuf,
+}
+
+/// A path need not be text; what is shown of it is.
+fn shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 /// The models folder.

@@ -1,6 +1,7 @@
 //! A user's word for a model: a path, a name from the folder, or a hub id.
 
 use super::{DEFAULT_MODEL, Error, Folder, Hub, cached_snapshot};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// What a word names, before anything is looked up on a network.
@@ -39,12 +40,15 @@ pub enum Found {
     ToFetch(Wanted),
 }
 
-/// Reads a word. What exists as a path is a path; what looks like one and does not exist is an error.
-pub fn parse(word: &str) -> Result<Wanted, Error> {
-    let path = PathBuf::from(word);
+/// Reads a word. What exists as a path is a path, in whatever bytes the system spells it; what looks like one and does
+/// not exist is an error.
+pub fn parse(word: impl AsRef<OsStr>) -> Result<Wanted, Error> {
+    let path = PathBuf::from(word.as_ref());
     if path.exists() {
         return Ok(Wanted::Path(path));
     }
+    // Names of models are text.
+    let Some(word) = path.to_str() else { return Err(Error::NoFile { path: path.display().to_string() }) };
     let looks_like_path = word.starts_with(['/', '.', '~', '\\']) || word.matches('/').count() > 1;
     if looks_like_path || (word.ends_with(".gguf") && !word.contains(':')) {
         return Err(Error::NoFile { path: word.into() });
@@ -80,7 +84,7 @@ fn is_plain(part: &str) -> bool {
 }
 
 /// Looks a word up in the order path, models folder, Hugging Face cache.
-pub fn find(word: &str, folder: &Folder) -> Result<Found, Error> {
+pub fn find(word: impl AsRef<OsStr>, folder: &Folder) -> Result<Found, Error> {
     let wanted = parse(word)?;
     if let Wanted::Path(path) = wanted {
         return Ok(Found::At(path));
@@ -91,11 +95,11 @@ pub fn find(word: &str, folder: &Folder) -> Result<Found, Error> {
     match &wanted {
         Wanted::Hub { repo, revision, file } => match cached_snapshot(repo, revision.as_deref(), file.as_deref())? {
             Some(path) => Ok(Found::At(path)),
-            None if Hub::offline() => Err(Error::Offline { name: word.into() }),
+            None if Hub::offline() => Err(Error::Offline { name: wanted.name() }),
             None => Ok(Found::ToFetch(wanted)),
         },
         Wanted::Default => Ok(Found::ToFetch(wanted)),
-        Wanted::Name(_) | Wanted::Path(_) => Err(Error::Unknown { name: word.into() }),
+        Wanted::Name(_) | Wanted::Path(_) => Err(Error::Unknown { name: wanted.name() }),
     }
 }
 

@@ -270,7 +270,8 @@ impl Chat<'_> {
     }
 
     fn save(&self, file: &str) -> Result<()> {
-        let object = json!({"model": self.session.path, "system": self.system, "messages": self.messages});
+        let object =
+            json!({"model": self.session.path.display().to_string(), "system": self.system, "messages": self.messages});
         std::fs::write(file, serde_json::to_string_pretty(&object)?).map_err(|error| anyhow!("{file}: {error}"))?;
         screen::notice(&format!("saved to {file}"));
         Ok(())

@@ -17,6 +17,7 @@ use attend_nn::KvTypes;
 use attend_nn::spec::{Body, ModelSpec};
 use clap::Args;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::Write;
 
 #[derive(Debug, Args)]
@@ -31,9 +32,9 @@ that --list names. Nothing is loaded and nothing is fetched for those.")]
 pub struct PlanArgs {
     /// What to plan for; the default model when absent
     #[arg(value_name = "MODEL")]
-    pub design: Option<String>,
+    pub design: Option<OsString>,
     #[arg(short, long = "model", value_name = "MODEL", conflicts_with = "design", hide = true)]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     /// Tokens of each request, prompt and answer together [default: what the model was made for]
     #[arg(long, value_name = "N", value_parser = values::context, allow_negative_numbers = true)]
     pub context: Option<usize>,

@@ -102,7 +102,7 @@ fn as_json(path: &Path, shown: &Shown) -> Result<Value> {
         .map(|(dtype, (parameters, bytes))| (dtype.to_string(), json!({"parameters": parameters, "bytes": bytes})))
         .collect();
     Ok(json!({
-        "path": path,
+        "path": path.display().to_string(),
         "format": words::kind(&described.checkpoint),
         "architecture": described.architecture,
         "parameters": u64::try_from(described.parameters()).ok(),

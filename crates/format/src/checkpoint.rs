@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::open_beside;
 use crate::folder::Folder;
-use crate::{Config, Error, Source, TensorInfo, Tensors, Unreadable, gguf, index, safetensors, torch};
+use crate::{Config, Error, Source, TensorInfo, Tensors, Unreadable, gguf, index, modules, safetensors, torch};
 
 /// The layout of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,8 @@ pub enum Kind {
 const SPEC_FILES: [&str; 2] = ["spec.json", "spec.toml"];
 
 /// Where the tokenizer and the templates of the checkpoint at `path` are: the folder of a single weights file, the GGUF
-/// file where a folder is one, the first part of a split file; else `path` itself.
+/// file where a folder is one, the first part of a split file, the folder inside that `modules.json` names for the
+/// transformer; else `path` itself.
 pub fn home(path: &Path) -> Result<PathBuf, Error> {
     if !path.is_dir() {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
@@ -35,6 +36,9 @@ pub fn home(path: &Path) -> Result<PathBuf, Error> {
         });
     }
     let folder = Folder::open(path)?;
+    if let Some(inside) = modules::transformer(&folder)? {
+        return Ok(inside);
+    }
     if folder.find("config.json")?.is_none()
         && let [only] = gguf_models(&folder)?.as_slice()
     {
@@ -69,7 +73,8 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Opens a folder (safetensors are preferred over `.bin`; shards are found by their index; a folder with one GGUF
-    /// model and no `config.json` counts as that model), a `.gguf` file (all parts of a split one are found), or a
+    /// model and no `config.json` counts as that model; a `modules.json` may say that the transformer lies in a folder
+    /// inside), a `.gguf` file (all parts of a split one are found), or a
     /// single weights file (with the `config.json` beside it).
     pub fn open(path: &Path) -> Result<Checkpoint, Error> {
         if path.is_dir() { Checkpoint::open_folder(path) } else { Checkpoint::open_file(path) }
@@ -108,7 +113,7 @@ impl Checkpoint {
     }
 
     fn open_folder(path: &Path) -> Result<Checkpoint, Error> {
-        let folder = Folder::open(path)?;
+        let folder = Folder::open(path)?.with_transformer()?;
         let Some(config) = open_beside(&folder, "config.json")? else {
             for name in SPEC_FILES {
                 if let Some(spec) = open_beside(&folder, name)? {
@@ -154,7 +159,7 @@ impl Checkpoint {
     /// The configuration or description of a folder that may have no weights, or of such a file by itself.
     pub fn open_weightless(path: &Path) -> Result<Checkpoint, Error> {
         let file = if path.is_dir() {
-            let folder = Folder::open(path)?;
+            let folder = Folder::open(path)?.with_transformer()?;
             let mut found = None;
             for name in ["config.json"].iter().chain(&SPEC_FILES) {
                 found = found.or(folder.find(name)?);

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use crate::Error;
 use crate::error::shown;
+use crate::{Error, modules};
 
 /// A folder and the place its links must stay in.
 #[derive(Debug)]
@@ -26,6 +26,14 @@ impl Folder {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The folder inside that `modules.json` names for the transformer, else this one.
+    pub fn with_transformer(self) -> Result<Folder, Error> {
+        Ok(match modules::transformer(&self)? {
+            Some(path) => Folder { path, root: self.root },
+            None => self,
+        })
     }
 
     /// The path of a file in the folder, `None` when it is not there; a name or link that leads outside is an error.
@@ -77,9 +85,10 @@ pub(crate) fn is_plain(name: &str) -> bool {
         && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// `models--owner--name` of `models--owner--name/snapshots/revision`.
+/// `models--owner--name` of `models--owner--name/snapshots/revision`, and of folders in it.
 fn hub_repository(folder: &Path) -> Option<PathBuf> {
-    let snapshots = folder.parent().filter(|parent| parent.file_name().is_some_and(|name| name == "snapshots"))?;
+    let snapshots =
+        folder.ancestors().skip(1).find(|above| above.file_name().is_some_and(|name| name == "snapshots"))?;
     let repository = snapshots.parent()?;
     let name = repository.file_name()?.to_str()?;
     name.starts_with("models--").then(|| repository.to_path_buf())

@@ -25,6 +25,7 @@ mod folder;
 pub mod gguf;
 mod index;
 pub mod json;
+mod modules;
 mod quantization;
 pub mod safetensors;
 mod source;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use attend_format::{Checkpoint, Error, Kind, unsupported_quantization};
+use attend_format::{Checkpoint, Error, Kind, home, unsupported_quantization};
 use attend_testkit::files::{self, model};
 
 fn goldens() -> PathBuf {
@@ -98,6 +98,51 @@ fn containers_agree() {
     assert_eq!(whole.len(), model::tensors(3).len());
     for files in [model::sharded(3), model::pickled(3, false), model::pickled(3, true)] {
         assert!(open(&files) == whole);
+    }
+}
+
+/// `modules.json` may say that the model lies in a folder inside; links may then lead to the whole repository's files.
+#[test]
+fn a_transformer_in_a_folder_inside_is_found() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("models--o--m/snapshots/abc");
+    let inside = folder.join("0_Transformer");
+    std::fs::create_dir_all(&inside).unwrap();
+    files::write_all(&inside, &model::folder(1)).unwrap();
+    let list = |path: &str, kind: &str| {
+        let text = format!(r#"[{{"idx": 0, "path": "{path}", "type": "sentence_transformers.models.{kind}"}}]"#);
+        std::fs::write(folder.join("modules.json"), text).unwrap();
+    };
+    for path in ["0_Transformer", "0_Transformer/"] {
+        list(path, "Transformer");
+        let checkpoint = Checkpoint::open(&folder).unwrap();
+        assert_eq!(checkpoint.tensors().len(), model::tensors(1).len());
+        assert_eq!(checkpoint.path(), folder);
+        assert_eq!(home(&folder).unwrap(), inside);
+        assert_eq!(Checkpoint::open_weightless(&folder).unwrap().config().map(), checkpoint.config().map());
+    }
+    for path in ["0_Absent", "../abc", "0_Transformer/config.json", "/"] {
+        list(path, "Transformer");
+        assert!(Checkpoint::open(&folder).is_err(), "{path}");
+    }
+    // Of another kind of first module nothing is known here.
+    list("0_Transformer", "WordEmbeddings");
+    assert!(matches!(Checkpoint::open(&folder), Err(Error::MissingFile { .. })));
+    std::fs::write(folder.join("modules.json"), "[").unwrap();
+    assert!(Checkpoint::open(&folder).unwrap_err().to_string().contains("modules.json"));
+    list("0_Transformer", "Transformer");
+    #[cfg(unix)]
+    {
+        let blob = place.path().join("models--o--m/blob");
+        std::fs::rename(inside.join("model.safetensors"), &blob).unwrap();
+        std::os::unix::fs::symlink("../../../blob", inside.join("model.safetensors")).unwrap();
+        assert_eq!(Checkpoint::open(&folder).unwrap().tensors().len(), model::tensors(1).len());
+        // A folder of the repository by itself, as a module's weights are opened.
+        assert!(Checkpoint::open(&inside).is_ok());
+        std::fs::rename(&blob, place.path().join("outside")).unwrap();
+        std::fs::remove_file(inside.join("model.safetensors")).unwrap();
+        std::os::unix::fs::symlink("../../../../outside", inside.join("model.safetensors")).unwrap();
+        assert!(matches!(Checkpoint::open(&folder), Err(Error::LinkLeaves { .. })));
     }
 }
 

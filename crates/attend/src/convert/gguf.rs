@@ -97,7 +97,8 @@ fn other<'a>(source: &'a Described, target: &Target) -> Result<(Exporter<'a>, Ke
     let mut notices: Vec<String> = converted.notices.iter().map(clean).collect();
     let mut keys = converted.metadata;
     let home = attend_format::home(source.checkpoint.path())?;
-    let name = home.canonicalize().unwrap_or_else(|_| home.clone());
+    let named = if source.checkpoint.path().is_dir() { source.checkpoint.path() } else { &home };
+    let name = named.canonicalize().unwrap_or_else(|_| named.to_path_buf());
     let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
     keys.insert(1, ("general.name".into(), Value::String(name)));
     keys.insert(1, ("general.type".into(), Value::String("model".into())));

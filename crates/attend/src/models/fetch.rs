@@ -1,6 +1,7 @@
 //! Bringing a model into the folder: into a hidden folder first, which is given its name when everything is there.
 
 use super::hub::{self, Hub, Remote};
+use super::needed::{needed, shards_of_index};
 use super::{DEFAULT_MODEL, Error, FileRecord, Folder, MANIFEST, Manifest, Wanted, download, package};
 use std::path::{Path, PathBuf};
 
@@ -68,7 +69,7 @@ fn from_hub(
         hub::CONNECT_SECONDS
     ));
     let all = hub.files(repo, revision)?;
-    let needed = hub::needed(repo, &all, file)?;
+    let needed = needed(repo, &all, file)?;
     let mut records = Vec::new();
     for remote in &needed.files {
         records.push(one_file(hub, (repo, revision), remote, work, progress)?);
@@ -76,7 +77,7 @@ fn from_hub(
     let Some(index) = needed.index else { return Ok(records) };
     let path = work.join(index);
     let text = std::fs::read(&path).map_err(Error::file(&path))?;
-    let shards = hub::shards_of_index(&text)
+    let shards = shards_of_index(&text)
         .ok_or_else(|| Error::Damaged { path, message: "not an index of shards in one folder".into() })?;
     for shard in shards {
         let remote = all.iter().find(|remote| remote.name == shard).cloned().ok_or_else(|| Error::Network {

@@ -1,7 +1,7 @@
 //! Models that other programs already fetched from the Hugging Face hub: `models--owner--name/snapshots/<commit>/`.
 
 use super::Error;
-use super::hub::pick_gguf;
+use super::needed::{has_transformer_inside, pick_gguf, shards_of_index};
 use std::path::{Path, PathBuf};
 
 /// The folder of the hub's cache, by the variables that the hub's own client knows.
@@ -36,11 +36,24 @@ fn snapshot_in(cache: &Path, repo: &str, revision: Option<&str>, file: Option<&s
     if file.is_none() && names.iter().any(|name| name == "config.json") && has_weights(&folder, &names) {
         return Ok(Some(folder));
     }
+    if file.is_none() && names.iter().any(|name| name == "modules.json") && has_transformer(&folder, &names) {
+        return Ok(Some(folder));
+    }
     match pick_gguf(repo, &names, file) {
         Ok(parts) => Ok(parts.first().map(|part| folder.join(part))),
         Err(Error::Choose { .. }) | Err(Error::NoWeights { .. }) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the folder of the first module holds a whole model.
+fn has_transformer(folder: &Path, names: &[String]) -> bool {
+    let inside = |name: &String| -> Vec<String> {
+        let read = std::fs::read_dir(folder.join(name)).into_iter().flatten().flatten();
+        read.filter_map(|item| Some(format!("{name}/{}", item.file_name().into_string().ok()?))).collect()
+    };
+    let files: Vec<String> = names.iter().filter(|name| name.starts_with("0_")).flat_map(inside).collect();
+    has_transformer_inside(files.iter().map(String::as_str))
 }
 
 /// Whether the weights are complete: a single file, or an index all of whose shards are there.
@@ -50,7 +63,7 @@ fn has_weights(folder: &Path, names: &[String]) -> bool {
         return true;
     }
     ["model.safetensors.index.json", "pytorch_model.bin.index.json"].iter().any(|index| {
-        let shards = std::fs::read(folder.join(index)).ok().and_then(|text| super::hub::shards_of_index(&text));
+        let shards = std::fs::read(folder.join(index)).ok().and_then(|text| shards_of_index(&text));
         shards.is_some_and(|shards| shards.iter().all(|shard| has(shard)))
     })
 }
@@ -84,6 +97,11 @@ mod tests {
         write(root.path(), "models--o--g/snapshots/main/x-Q4_K_M.gguf", "");
         assert_eq!(find("o/g", Some("Q4_K_M")), Some(root.path().join("models--o--g/snapshots/main/x-Q4_K_M.gguf")));
         assert_eq!(find("o/none", None), None);
+        write(root.path(), "models--o--st/snapshots/main/modules.json", "[]");
+        write(root.path(), "models--o--st/snapshots/main/0_Transformer/config.json", "{}");
+        assert_eq!(find("o/st", None), None);
+        write(root.path(), "models--o--st/snapshots/main/0_Transformer/pytorch_model.bin", "");
+        assert_eq!(find("o/st", None), Some(root.path().join("models--o--st/snapshots/main")));
         write(root.path(), "models--o--evil/refs/main", "../../..");
         assert_eq!(find("o/evil", None), None);
     }

@@ -7,6 +7,7 @@ mod download;
 mod fetch;
 mod hub;
 mod hub_cache;
+mod needed;
 mod package;
 mod resolve;
 

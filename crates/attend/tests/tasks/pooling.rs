@@ -151,6 +151,46 @@ fn a_dense_module_follows_the_pooling() {
     assert!(run.error(2).contains("dimensions"), "{}", run.err);
 }
 
+/// A folder of an older library: weights, tokenizer and lengths in the first module's folder.
+#[test]
+fn the_transformer_may_have_a_folder_of_its_own() {
+    let place = folder();
+    let flat = model(place.path(), "bert-base", json!({}));
+    modules(&flat, &[("Transformer", ""), ("Pooling", "1_Pooling")]);
+    write(&flat, "1_Pooling/config.json", &json!({"pooling_mode_cls_token": true}));
+    write(&flat, "sentence_bert_config.json", &json!({"max_seq_length": 6}));
+    let deep = place.path().join("deep");
+    let inside = deep.join("0_Transformer");
+    std::fs::create_dir_all(&inside).expect("made");
+    for name in
+        ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json"]
+    {
+        std::fs::copy(flat.join(name), inside.join(name)).expect("copied");
+    }
+    modules(&deep, &[("Transformer", "0_Transformer"), ("Pooling", "1_Pooling")]);
+    write(&deep, "1_Pooling/config.json", &json!({"pooling_mode_cls_token": true}));
+    write(&deep, "config_sentence_transformers.json", &json!({"prompts": {"query": "w20 "}}));
+    assert_eq!(vectors(&deep, &TEXTS), vectors(&flat, &TEXTS));
+    let first: Vec<f64> = tokens(&flat, TEXTS[0]).remove(0);
+    assert_close(&vectors(&deep, &TEXTS)[0], &first, 1e-5);
+    assert_eq!(vectors(&deep, &["w5", "--role", "query"]), vectors(&flat, &["w20 w5"]));
+    let run = |arguments: &[&str]| ran(attend(place.path()).args(arguments).arg("-m").arg(&deep));
+    assert_eq!(run(&["tokens", "w5 w6", "--json"]).json()["ids"].as_array().map(Vec::len), Some(4));
+    assert_eq!(run(&["show", "--json"]).json()["architecture"], "bert");
+    assert_eq!(run(&["plan", "--json", "--no-speed"]).json()["architecture"], "bert");
+    let gguf = place.path().join("deep.gguf");
+    run(&["convert", gguf.to_str().expect("text"), "--dtype", "f32"]).text();
+    assert_close(&vectors(&gguf, &[TEXTS[0]])[0], &unit(&first), 1e-5);
+    let metadata = run(&["show", "--metadata"]);
+    assert_eq!(metadata.code, Some(0), "{metadata:?}");
+    let checkpoint = attend::format::Checkpoint::open(&gguf).expect("opened");
+    assert_eq!(checkpoint.gguf().expect("metadata").str("general.name").expect("text"), Some("deep"));
+    modules(&deep, &[("Transformer", "0_Absent"), ("Pooling", "1_Pooling")]);
+    assert!(run(&["embed", "w5"]).error(1).contains("0_Absent"));
+    modules(&deep, &[("Transformer", "0_Transformer"), ("Transformer", "0_Transformer")]);
+    assert!(run(&["embed", "w5"]).error(1).contains("[1].type"));
+}
+
 #[test]
 fn prompts_stand_in_front() {
     let place = folder();

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! modules.json                        the steps: Transformer, Pooling, Dense, Normalize, or SpladePooling
+//! 0_Transformer/                      weights, tokenizer and sentence_bert_config.json, where not in the folder itself
 //! 1_Pooling/config.json               which poolings
 //! 2_Dense/{config.json, weights}      a linear layer with an activation
 //! sentence_bert_config.json           max_seq_length, do_lower_case
@@ -139,7 +140,7 @@ impl Sentence {
             similarity: Similarity::Cosine,
             notice: None,
         };
-        match folder_of(described.checkpoint.path())? {
+        match modules_of(described.checkpoint.path())? {
             Some(folder) => sentence.read_folder(&folder)?,
             None => sentence.read_metadata(described.checkpoint.config())?,
         }
@@ -177,8 +178,12 @@ impl Sentence {
             // The module's place in the library has changed over the years; its name has not.
             match kind.rsplit('.').next().unwrap_or_default() {
                 "Transformer" | "MLMTransformer" => {
-                    if !place.is_empty() && index == 0 && beside(folder, "config.json")?.is_none() {
-                        return Err(wrong(&format!("[{index}].path"), "weights in a folder inside are not read"));
+                    // The one that comes first was found when the weights were.
+                    if index > 0 {
+                        return Err(wrong(
+                            &format!("[{index}].type"),
+                            "a transformer is wanted as the first module only",
+                        ));
                     }
                 }
                 "Pooling" => self.read_pooling(&config()?)?,
@@ -328,6 +333,15 @@ fn tensor(checkpoint: &Checkpoint, name: &str, shape: &[usize]) -> Result<Vec<f3
     dequantize(info.dtype, &bytes, &mut values)
         .map_err(|error| checkpoint.config().bad("in_features", format!("tensor `{name}`: {error}")))?;
     Ok(values)
+}
+
+/// The folder that says how vectors are made: it may hold that of the weights.
+fn modules_of(path: &Path) -> Result<Option<PathBuf>, Error> {
+    if path.is_dir() && beside(path, "modules.json")?.is_some() {
+        Ok(Some(path.to_path_buf()))
+    } else {
+        folder_of(path)
+    }
 }
 
 /// The folder that a checkpoint of files lies in; none for GGUF.

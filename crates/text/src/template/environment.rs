@@ -40,6 +40,12 @@ const MAX_TAG: usize = 5_000;
 const STACK: usize = 64 << 20;
 
 /// Longest time that a rendering may take; real ones take milliseconds. What steps are charged for ends sooner.
+///
+/// One thing is not: walking through lists that were repeated inside each other without ever being named, as in
+/// `[[[1] * 1000] * 1000] * 1000 == ...`. The engine charges a repeated text for its length, but makes a repeated list
+/// out of one reference and charges a comparison of two for their outermost items only. Its operators cannot be replaced
+/// (the environment has hooks for filters, tests, functions, methods and printing), and a count behind each `*`, as
+/// [`super::naming`] puts one behind each name, would need the operands' bounds, which only the engine's parser knows.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs a template, on a thread of its own because of the stack, and because a rendering that takes too long can only

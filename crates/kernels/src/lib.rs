@@ -32,7 +32,7 @@ pub use error::KernelError;
 pub use gemm::{View, gemm};
 pub use isa::{Isa, Machine, available, choose, machine, replaced};
 pub use mask::Mask;
-pub use matrix::{Compute, Matrix, MatrixBuilder};
+pub use matrix::{Compute, Matrix, MatrixBuilder, matmul_all};
 pub use measure::{measure_bandwidth, measure_matmul};
 pub use norm::{NormRows, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
 pub use pool::{parallel, set_threads, threads};

@@ -1,8 +1,8 @@
 //! Products in bf16: weights and activations rounded to bf16, two products at a time added in f32, in one chain over
 //! each 256 inputs as in `float`. For machines with an instruction for it.
 
-use super::float::{CHAIN, ROW_BLOCK, Rows, Sums, with_height};
-use super::tasks::{Output, Part, Work};
+use super::float::{CHAIN, Rows, Sums, with_height};
+use super::tasks::{Output, Part};
 use crate::isa::Machine;
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch_bf16};
 use crate::quant::f32_to_bf16;
@@ -13,10 +13,9 @@ const PAIRS: usize = CHAIN / 2;
 /// Bytes of one pair of inputs of a panel: two weights for each output.
 pub(crate) const PAIR_BYTES: usize = 4 * WIDTH;
 
-/// `out [rows, outputs] = x [rows, cols] . W^T`; a panel is `[cols / 2][16][2]`, padded with 0.
-pub(crate) fn product(machine: Machine, panels: &[u8], x: &[f32], cols: usize, out: &mut [f32]) {
-    let rows = x.len() / cols;
-    let pairs = Rows::new(machine, rows, cols.div_ceil(2), |first, height, out| {
+/// Lays out rows of `cols` in pairs of bf16, padded with 0.
+pub(crate) fn lay(machine: Machine, x: &[f32], cols: usize) -> Rows<'static, u32> {
+    Rows::new(machine, x.len() / cols, cols.div_ceil(2), |first, height, out| {
         for r in 0..height {
             let row = x[(first + r) * cols..(first + r + 1) * cols].chunks(2);
             for (out, pair) in out[r..].iter_mut().step_by(height).zip(row) {
@@ -24,12 +23,13 @@ pub(crate) fn product(machine: Machine, panels: &[u8], x: &[f32], cols: usize, o
                 *out = u32::from(f32_to_bf16(pair[0])) | u32::from(second) << 16;
             }
         }
-    });
+    })
+}
+
+/// One part of `x . W^T`; a panel is `[cols / 2][16][2]`, padded with 0.
+pub(crate) fn part(machine: Machine, panels: &[u8], x: &Rows<'_, u32>, out: &Output<'_, f32>, part: Part) {
     let (panels, _) = panels.as_chunks::<PAIR_BYTES>();
-    let outputs = out.len() / rows;
-    let out = Output::new(out);
-    let work = Work { outputs, rows, cols, row_block: ROW_BLOCK };
-    work.run(|part| dispatch_bf16(machine, Bf16 { panels, x: &pairs, out: &out, part }));
+    dispatch_bf16(machine, Bf16 { panels, x, out, part });
 }
 
 /// What one task computes.

@@ -150,7 +150,19 @@ pub(crate) fn product(machine: Machine, source: &dyn Source, x: &Rows<'_, f32>, 
     let outputs = out.len() / x.rows;
     let out = Output::new(out);
     let work = tasks::Work { outputs, rows: x.rows, cols: x.cols, row_block: ROW_BLOCK };
-    work.run(|part| dispatch_float(machine, Float { source, x, out: &out, part, accumulate }));
+    work.run(|task| part(machine, source, x, &out, task, accumulate));
+}
+
+/// One part of a product.
+pub(crate) fn part(
+    machine: Machine,
+    source: &dyn Source,
+    x: &Rows<'_, f32>,
+    out: &Output<'_, f32>,
+    part: Part,
+    accumulate: bool,
+) {
+    dispatch_float(machine, Float { source, x, out, part, accumulate });
 }
 
 /// What one task computes.

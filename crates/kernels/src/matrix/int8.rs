@@ -13,7 +13,7 @@ use super::scales::{Packed, Subs};
 use super::tasks::{Output, Part};
 use crate::lanes::{IntKernel, IntLanes, WIDTH, room};
 use crate::quant::{Coding, MAX_BLOCK, MAX_SUBS};
-pub(crate) use rounding::Activations;
+pub(crate) use rounding::{Activations, Form};
 use rounding::{Codes, FINE, Rows, Run};
 use std::marker::PhantomData;
 use std::ops::Range;

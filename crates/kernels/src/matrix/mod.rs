@@ -14,20 +14,18 @@ mod panels;
 mod scales;
 mod sizes;
 mod tasks;
+mod together;
 
 pub use builder::MatrixBuilder;
+pub use together::matmul_all;
 
-use crate::gemm::View;
 use crate::isa::{Isa, Machine};
-use crate::lanes::{WIDTH, dispatch_int};
-use crate::quant::with_block;
+use crate::lanes::WIDTH;
 use crate::{DType, KernelError};
 use builder::Line;
 use float::{CHAIN, Direct, Source, Tile};
 use panels::Layout;
-use std::marker::PhantomData;
 use std::ops::Range;
-use tasks::{Output, Work};
 
 /// How weights are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -146,35 +144,7 @@ impl Matrix {
     /// # Panics
     /// When the lengths do not fit.
     pub fn matmul(&self, x: &[f32], out: &mut [f32]) {
-        if self.cols == 0 || self.rows == 0 {
-            return out.fill(0.0);
-        }
-        let m = x.len() / self.cols;
-        assert_eq!(x.len(), m * self.cols, "activations of {} inputs", self.cols);
-        assert_eq!(out.len(), m * self.rows, "{m} rows of {} outputs", self.rows);
-        if m == 0 {
-            return;
-        }
-        match self.arithmetic {
-            Arithmetic::Float => {
-                let view = View { data: x, rows: m, cols: self.cols, row_stride: self.cols, col_stride: 1 };
-                float::product(self.machine, self, &float::Rows::of(self.machine, view), out, false);
-            }
-            Arithmetic::Bf16 => bf16::product(self.machine, self.panels(), x, self.cols, out),
-            Arithmetic::Int8 => {
-                let x = int8::Activations::new(self.machine, self.dtype, x, self.cols);
-                let out = Output::new(out);
-                let work = Work { outputs: self.rows, rows: m, cols: self.cols, row_block: int8::ROW_BLOCK };
-                work.run(|part| {
-                    let (panels, panel_bytes) = (self.panels(), self.panel_bytes);
-                    with_block!(self.dtype, B => {
-                        let kernel =
-                            int8::Int8::<B> { panels, panel_bytes, x: &x, out: &out, part, block: PhantomData };
-                        dispatch_int(self.machine, kernel);
-                    }, _ => unreachable!("only block types are multiplied in eight bits"));
-                });
-            }
-        }
+        matmul_all(&mut [(self, out)], x);
     }
 
     /// Unpacks rows `start ..` to f32, exactly; `out` is `[count, cols]`.

@@ -80,8 +80,8 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Runs `task` for parts that cover the result, on as many threads as the work is worth.
-    pub(crate) fn run(self, task: impl Fn(Part) + Sync) {
+    /// Cuts the product into as many tasks as it is worth.
+    pub(crate) fn cut(self) -> Cut {
         // About 10 us of work: below that a second thread costs more than it saves.
         const WORTH: usize = 1 << 17;
         let panels = self.outputs.div_ceil(WIDTH);
@@ -90,14 +90,39 @@ impl Work {
         let fair = (panels * row_blocks).div_ceil(8 * pool::threads());
         // Whole pairs of panels, which some kernels take together.
         let chunk = fair.max(WORTH.div_ceil(one)).next_multiple_of(2).clamp(1, panels.max(1));
-        let chunks = panels.div_ceil(chunk);
-        pool::parallel(chunks * row_blocks, |index| {
-            let (first, block) = (index / row_blocks * chunk, index % row_blocks * self.row_block);
-            task(Part {
-                panels: first..(first + chunk).min(panels),
-                rows: block..(block + self.row_block).min(self.rows),
-                outputs: self.outputs,
-            });
-        });
+        Cut { work: self, panels, row_blocks, chunk }
+    }
+
+    /// Runs `task` for parts that cover the result.
+    pub(crate) fn run(self, task: impl Fn(Part) + Sync) {
+        let cut = self.cut();
+        pool::parallel(cut.tasks(), |index| task(cut.part(index)));
+    }
+}
+
+/// A product cut into tasks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    work: Work,
+    panels: usize,
+    row_blocks: usize,
+    /// Panels of a task.
+    chunk: usize,
+}
+
+impl Cut {
+    pub(crate) fn tasks(&self) -> usize {
+        self.panels.div_ceil(self.chunk) * self.row_blocks
+    }
+
+    /// The part of one task. Tasks that read the same weights follow each other.
+    pub(crate) fn part(&self, index: usize) -> Part {
+        let Work { outputs, rows, row_block, .. } = self.work;
+        let (first, block) = (index / self.row_blocks * self.chunk, index % self.row_blocks * row_block);
+        Part {
+            panels: first..(first + self.chunk).min(self.panels),
+            rows: block..(block + row_block).min(rows),
+            outputs,
+        }
     }
 }

@@ -12,8 +12,10 @@ use crate::isa::Machine;
 use crate::lanes::{IntKernel, IntLanes, Kernel, Lanes, dispatch_float, dispatch_int};
 use crate::pool::parallel;
 use crate::quant::{Coding, with_block};
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::thread::LocalKey;
 
 /// A run has fine codes when its largest magnitude is more than this many times its row's root mean square. Of normally
 /// distributed activations none has; of those of real encoders one in 60, which cause most of the squared error.
@@ -44,12 +46,50 @@ pub(super) struct Run<const R: usize> {
 
 /// Tiles of `R` rows, one after the other.
 #[derive(Debug)]
-pub(super) struct Tiles<const R: usize> {
+pub(super) struct Tiles<const R: usize>
+where
+    Run<R>: Spare,
+{
     /// Runs of a row.
     runs: usize,
     tiles: Vec<Run<R>>,
     /// Of each tile.
     fine: Vec<Vec<Codes<R>>>,
+}
+
+/// A list that waits on each thread for its next use: what is rounded for every product of a model would otherwise be
+/// asked of the system, and cleared, again and again.
+pub(super) trait Spare: Sized + 'static {
+    fn spare() -> &'static LocalKey<RefCell<Vec<Self>>>;
+}
+
+macro_rules! spare {
+    ($($rows:literal),+) => {$(
+        impl Spare for Run<$rows> {
+            fn spare() -> &'static LocalKey<RefCell<Vec<Self>>> {
+                thread_local! {
+                    static SPARE: RefCell<Vec<Run<$rows>>> = const { RefCell::new(Vec::new()) };
+                }
+                &SPARE
+            }
+        }
+    )+};
+}
+spare!(8, 4, 1);
+
+impl<const R: usize> Drop for Tiles<R>
+where
+    Run<R>: Spare,
+{
+    fn drop(&mut self) {
+        let list = std::mem::take(&mut self.tiles);
+        // A thread that ends has no use for it.
+        let _ = Run::<R>::spare().try_with(|spare| {
+            if spare.borrow().capacity() < list.capacity() {
+                spare.replace(list);
+            }
+        });
+    }
 }
 
 /// Some runs of a tile.
@@ -76,9 +116,8 @@ pub(crate) struct Activations {
 }
 
 impl Activations {
-    /// Rounds rows of `cols` (a multiple of 32) for weights of the block type `dtype`.
-    pub(crate) fn new(machine: Machine, dtype: DType, x: &[f32], cols: usize) -> Activations {
-        let form = Form::of(machine, dtype);
+    /// Rounds rows of `cols` (a multiple of 32).
+    pub(crate) fn new(form: Form, x: &[f32], cols: usize) -> Activations {
         let [eights, fours] = form.heights(x.len() / cols);
         let (eights, rest) = x.split_at(8 * eights * cols);
         let (fours, ones) = rest.split_at(4 * fours * cols);
@@ -89,7 +128,7 @@ impl Activations {
         }
     }
 
-    /// Bytes that `rows` rows take. Fine codes depend on the activations: those of one run in eight are counted.
+    /// Bytes that `rows` rows take. Fine codes depend on the activations: those of one run in 64 are counted.
     pub(crate) fn bytes_for(machine: Machine, dtype: DType, rows: usize, cols: usize) -> usize {
         let [eights, fours] = Form::of(machine, dtype).heights(rows);
         let tiles = Tiles::<8>::bytes_for(eights, cols).saturating_add(Tiles::<4>::bytes_for(fours, cols));
@@ -98,8 +137,8 @@ impl Activations {
 }
 
 /// What the products of one type on one machine want of activations.
-#[derive(Clone, Copy)]
-struct Form {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Form {
     machine: Machine,
     /// The largest height of a tile.
     rows: usize,
@@ -112,7 +151,7 @@ struct Form {
 }
 
 impl Form {
-    fn of(machine: Machine, dtype: DType) -> Form {
+    pub(crate) fn of(machine: Machine, dtype: DType) -> Form {
         struct Ask<'a, B>(&'a mut Form, PhantomData<B>);
         impl<B: Packed> IntKernel for Ask<'_, B> {
             #[inline(always)]
@@ -159,12 +198,18 @@ impl Form {
     }
 }
 
-impl<const R: usize> Tiles<R> {
+impl<const R: usize> Tiles<R>
+where
+    Run<R>: Spare,
+{
     /// Rounds whole tiles.
     fn of(form: Form, x: &[f32], cols: usize) -> Tiles<R> {
         let (runs, count) = (cols / RUN, x.len() / cols / R);
         let codes = Codes { codes: [[0; RUN]; R], starts: [[0; R]; 2] };
-        let mut tiles = vec![Run { codes, scales: [0.0; R], totals: [[0.0; R]; 2], fine: 0 }; runs * count];
+        let empty = Run { codes, scales: [0.0; R], totals: [[0.0; R]; 2], fine: 0 };
+        // What an earlier product left is written over, every field of it.
+        let mut tiles = Run::<R>::spare().take();
+        tiles.resize(runs * count, empty);
         let mut fine = vec![Vec::new(); count];
         {
             let (tiles, fine) = (Output::new(&mut tiles), Output::new(&mut fine));
@@ -181,7 +226,7 @@ impl<const R: usize> Tiles<R> {
     }
 
     fn bytes_for(tiles: usize, cols: usize) -> usize {
-        let run = size_of::<Run<R>>() + size_of::<Codes<R>>() / 8;
+        let run = size_of::<Run<R>>() + size_of::<Codes<R>>() / 64;
         tiles.saturating_mul(run.saturating_mul(cols / RUN).saturating_add(size_of::<Vec<Codes<R>>>()))
     }
 
@@ -221,6 +266,9 @@ fn round_row<const R: usize>(form: Form, row: &[f32], r: usize, runs: &mut [Run<
     let limit = OUTSTANDING * root_mean_square(row);
     let mut rest = [0.0; RUN];
     for (run, x) in runs.iter_mut().zip(row.as_chunks::<RUN>().0) {
+        if r == 0 {
+            run.fine = 0;
+        }
         let (absmax, scale) = round_run(x, &mut run.codes.codes[r], &mut rest);
         let sums = run.codes.start(form, r);
         run.scales[r] = scale;

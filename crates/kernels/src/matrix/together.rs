@@ -1,0 +1,117 @@
+//! Several matrices times the same activations.
+
+use super::float::{self, Rows};
+use super::int8::{self, Activations, Form, Int8};
+use super::tasks::{Cut, Output, Part, Work};
+use super::{Arithmetic, Matrix, bf16};
+use crate::gemm::View;
+use crate::isa::Machine;
+use crate::lanes::dispatch_int;
+use crate::pool::parallel;
+use crate::quant::with_block;
+use std::marker::PhantomData;
+
+/// Activations as one arithmetic reads them.
+enum Laid<'a> {
+    Float(Rows<'a, f32>),
+    Bf16(Rows<'static, u32>),
+    Int8(Activations),
+}
+
+/// What matrices must have in common to read the same [`Laid`].
+#[derive(Clone, Copy, PartialEq)]
+enum Key {
+    Float(Machine),
+    Bf16(Machine),
+    Int8(Form),
+}
+
+/// `out [m, rows] = x [m, cols] . W^T` for each pair of a matrix and its output, as [`Matrix::matmul`] computes it, bit
+/// for bit; activations are laid out once for all matrices of one arithmetic, and the threads meet once.
+///
+/// # Panics
+/// When the matrices have different numbers of inputs, or the lengths do not fit.
+pub fn matmul_all(products: &mut [(&Matrix, &mut [f32])], x: &[f32]) {
+    let cols = products.first().map_or(0, |(matrix, _)| matrix.cols);
+    if cols == 0 {
+        return products.iter_mut().for_each(|(_, out)| out.fill(0.0));
+    }
+    let m = x.len() / cols;
+    assert_eq!(x.len(), m * cols, "activations of {cols} inputs");
+    for (matrix, out) in products.iter() {
+        assert_eq!(matrix.cols, cols, "inputs of matrices that are multiplied together");
+        assert_eq!(out.len(), m * matrix.rows, "{m} rows of {} outputs", matrix.rows);
+    }
+    let mut laid: Vec<(Key, Laid)> = Vec::with_capacity(1);
+    let mut jobs = Vec::with_capacity(products.len());
+    let mut tasks = 0;
+    for (matrix, out) in products.iter_mut().filter(|(_, out)| !out.is_empty()) {
+        let key = matrix.key();
+        let index = laid.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
+            laid.push((key, matrix.lay(x)));
+            laid.len() - 1
+        });
+        let cut = Work { outputs: matrix.rows, rows: m, cols, row_block: matrix.row_block() }.cut();
+        jobs.push(Job { matrix, laid: index, out: Output::new(out), cut, first: tasks });
+        tasks += cut.tasks();
+    }
+    parallel(tasks, |task| {
+        let job = jobs.iter().rev().find(|job| job.first <= task).expect("the first job begins at 0");
+        job.matrix.part(&laid[job.laid].1, &job.out, job.cut.part(task - job.first));
+    });
+}
+
+/// One of several products.
+struct Job<'a> {
+    matrix: &'a Matrix,
+    /// Which laid activations it reads.
+    laid: usize,
+    out: Output<'a, f32>,
+    cut: Cut,
+    /// The first of its tasks.
+    first: usize,
+}
+
+impl Matrix {
+    fn key(&self) -> Key {
+        match self.arithmetic {
+            Arithmetic::Float => Key::Float(self.machine),
+            Arithmetic::Bf16 => Key::Bf16(self.machine),
+            Arithmetic::Int8 => Key::Int8(Form::of(self.machine, self.dtype)),
+        }
+    }
+
+    fn lay<'a>(&self, x: &'a [f32]) -> Laid<'a> {
+        let (machine, cols) = (self.machine, self.cols);
+        match self.key() {
+            Key::Float(_) => {
+                let view = View { data: x, rows: x.len() / cols, cols, row_stride: cols, col_stride: 1 };
+                Laid::Float(Rows::of(machine, view))
+            }
+            Key::Bf16(_) => Laid::Bf16(bf16::lay(machine, x, cols)),
+            Key::Int8(form) => Laid::Int8(Activations::new(form, x, cols)),
+        }
+    }
+
+    /// Rows that a task takes together.
+    fn row_block(&self) -> usize {
+        match self.arithmetic {
+            Arithmetic::Float | Arithmetic::Bf16 => float::ROW_BLOCK,
+            Arithmetic::Int8 => int8::ROW_BLOCK,
+        }
+    }
+
+    /// Computes one part of the product.
+    fn part(&self, x: &Laid, out: &Output<'_, f32>, part: Part) {
+        match x {
+            Laid::Float(x) => float::part(self.machine, self, x, out, part, false),
+            Laid::Bf16(x) => bf16::part(self.machine, self.panels(), x, out, part),
+            Laid::Int8(x) => {
+                let (panels, panel_bytes) = (self.panels(), self.panel_bytes);
+                with_block!(self.dtype, B => {
+                    dispatch_int(self.machine, Int8::<B> { panels, panel_bytes, x, out, part, block: PhantomData });
+                }, _ => unreachable!("only block types are multiplied in eight bits"));
+            }
+        }
+    }
+}

@@ -46,6 +46,20 @@ impl Activation {
         self.apply_slice_on(machine().isa, values);
     }
 
+    /// Applies the function to every element of `gate` and multiplies it by `up`'s: what gated feed-forward parts do.
+    ///
+    /// # Panics
+    /// When the two differ in length.
+    pub fn gate_slice(self, gate: &mut [f32], up: &[f32]) {
+        self.gate_slice_on(machine().isa, gate, up);
+    }
+
+    /// [`Activation::gate_slice`] on a given instruction set.
+    pub(crate) fn gate_slice_on(self, isa: Isa, gate: &mut [f32], up: &[f32]) {
+        assert_eq!(gate.len(), up.len(), "gates and what they gate differ in number");
+        parallel_chunks(gate, CHUNK, |start, chunk| gate_chunk(isa, self, chunk, &up[start..start + chunk.len()]));
+    }
+
     /// [`Activation::apply_slice`] on a given instruction set.
     pub(crate) fn apply_slice_on(self, isa: Isa, values: &mut [f32]) {
         parallel_chunks(values, CHUNK, |_, chunk| apply_chunk(isa, self, chunk));
@@ -134,6 +148,10 @@ for_each_arch! {
 }
 
 for_each_arch! {
+    fn gate_chunk(activation: Activation, gate: &mut [f32], up: &[f32]) = gate_body
+}
+
+for_each_arch! {
     fn backward_chunk(activation: Activation, x: &[f32], d: &mut [f32]) = backward_body
 }
 
@@ -154,6 +172,15 @@ fn apply_body<A: Arch>(_: A, activation: Activation, values: &mut [f32]) {
     for_each_activation!(activation, F => {
         for x in values {
             *x = F.value::<A>(*x);
+        }
+    }, Identity Relu ReluSquared Gelu GeluTanh QuickGelu GeluClamped Mish Silu Tanh Sigmoid);
+}
+
+#[inline(always)]
+fn gate_body<A: Arch>(_: A, activation: Activation, gate: &mut [f32], up: &[f32]) {
+    for_each_activation!(activation, F => {
+        for (gate, &up) in gate.iter_mut().zip(up) {
+            *gate = F.value::<A>(*gate) * up;
         }
     }, Identity Relu ReluSquared Gelu GeluTanh QuickGelu GeluClamped Mish Silu Tanh Sigmoid);
 }
@@ -232,6 +259,21 @@ mod tests {
             Activation::Silu => x * sigmoid(x),
             Activation::Tanh => x.tanh(),
             Activation::Sigmoid => sigmoid(x),
+        }
+    }
+
+    #[test]
+    fn a_gate_is_the_function_times_what_it_gates() {
+        let x = inputs();
+        let up: Vec<f32> = x.iter().rev().copied().collect();
+        for activation in ALL {
+            for isa in available() {
+                let (mut gate, mut expected) = (x.clone(), x.clone());
+                activation.gate_slice_on(isa, &mut gate, &up);
+                activation.apply_slice_on(isa, &mut expected);
+                expected.iter_mut().zip(&up).for_each(|(x, up)| *x *= up);
+                assert_same_bits(&gate, &expected, &format!("{activation:?} on {isa}"));
+            }
         }
     }
 

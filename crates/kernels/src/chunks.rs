@@ -16,6 +16,22 @@ pub(crate) fn parallel_chunks(values: &mut [f32], size: usize, body: impl Fn(usi
     });
 }
 
+/// `x += scale * y`, element by element.
+///
+/// # Panics
+/// When the two differ in length.
+pub fn add_scaled(x: &mut [f32], y: &[f32], scale: f32) {
+    assert_eq!(x.len(), y.len(), "sums of different lengths");
+    parallel_chunks(x, CHUNK, |start, x| {
+        let pairs = x.iter_mut().zip(&y[start..]);
+        if scale == 1.0 {
+            pairs.for_each(|(x, y)| *x += y);
+        } else {
+            pairs.for_each(|(x, y)| *x += scale * y);
+        }
+    });
+}
+
 /// Elements that are worth a task of their own.
 pub(crate) const CHUNK: usize = 1 << 14;
 

@@ -27,6 +27,7 @@ pub use attention::{
     Bias, Call, Gathered, Gradients, Heads, Inputs, KvBlocks, KvLayout, Scores, attention_backward, attention_mix,
     attention_probs, attention_scores, bytes_of, flash, flash_bytes, textbook,
 };
+pub use chunks::add_scaled;
 pub use dtype::DType;
 pub use error::KernelError;
 pub use gemm::{View, gemm};

@@ -15,6 +15,7 @@ use crate::linear::Linear;
 use crate::norm::NormLayer;
 use crate::observer::{Nobody, Observer, offer};
 use crate::position::{PositionTables, PositionUse};
+use crate::scratch;
 use crate::site::{BranchPart, Place, Site};
 use crate::spec::{Attention, Position};
 use attend_kernels::{
@@ -89,8 +90,18 @@ impl AttentionLayer {
         site: &dyn Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
-        let query = self.queries(x, step.tables, site, observer);
-        let (key, value) = self.keys_values(x, Some(step.tables), site, observer);
+        let (query, key, value) = match &self.value {
+            Values::Projected(value) => {
+                let [query, key, value] = Linear::forward_all([&self.query, &self.key, value], x);
+                let query = self.finish_queries(query, step.tables, site, observer);
+                let (key, value) = self.finish_keys_values((key, value), Some(step.tables), site, observer);
+                (query, key, value)
+            }
+            Values::Latent(latent) => {
+                let query = latent.queries(self, x, step.tables, site, observer);
+                (query, latent.keys(self, x, step.tables, site, observer), Vec::new())
+            }
+        };
         for (sequence, rows) in step.batch.sequences.iter_mut().zip(&step.packed.sequences) {
             if let Some(cache) = &mut sequence.cache {
                 let (key, value) = (self.key_rows(&key, &rows.rows), self.value_rows(&value, &rows.rows));
@@ -98,7 +109,9 @@ impl AttentionLayer {
             }
         }
         let source = KeySource::Own { layer, key: &key, value: &value };
-        self.mix(&query, &source, step, site, observer)
+        let out = self.mix(&query, &source, step, site, observer);
+        [query, key, value].into_iter().for_each(scratch::give);
+        out
     }
 
     /// Cross-attention of `x` [N, D] to the encoded source.
@@ -110,75 +123,78 @@ impl AttentionLayer {
         site: &dyn Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
-        let query = self.queries(x, step.tables, site, observer);
+        let query = self.finish_queries(self.query.forward(x), step.tables, site, observer);
         let encoded = step.batch.encoded.as_ref().map(|encoded| encoded.hidden);
-        let projected = encoded.map(|hidden| self.keys_values(hidden, None, site, observer));
+        let projected = encoded.map(|hidden| self.encoded_keys_values(hidden, site, observer));
         let projected = projected.as_ref().map(|(key, value)| (key.as_slice(), value.as_slice()));
         self.mix(&query, &KeySource::Encoded { layer, projected }, step, site, observer)
     }
 
-    fn queries<O: Observer + ?Sized>(
+    /// Clamps, norms and rotates what the query projection gave.
+    fn finish_queries<O: Observer + ?Sized>(
         &self,
-        x: &[f32],
+        mut query: Vec<f32>,
         tables: &PositionTables,
         site: &dyn Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
-        if let Values::Latent(latent) = &self.value {
-            return latent.queries(self, x, tables, site, observer);
-        }
-        let mut query = self.query.forward(x);
         let shape = [query.len() / self.query.out_features(), self.query.out_features()];
         offer(observer, site(BranchPart::QueryRaw), &mut query, &shape);
         self.clamp(&mut query);
-        if let Some(norm) = &self.query_norm {
-            query = norm.forward(&query);
-        }
+        self.norm(&self.query_norm, &mut query);
         offer(observer, site(BranchPart::Query), &mut query, &shape);
         self.rotate(&mut query, self.spec.heads, Some(tables));
         offer(observer, site(BranchPart::QueryRotated), &mut query, &shape);
         query
     }
 
-    /// Keys and values of `x`; keys are rotated when tables are given. Values that are the start of the keys are empty.
-    pub(crate) fn keys_values<O: Observer + ?Sized>(
+    /// Clamps and norms what the key and value projections gave; keys are rotated when tables are given.
+    fn finish_keys_values<O: Observer + ?Sized>(
         &self,
-        x: &[f32],
+        (mut key, mut value): (Vec<f32>, Vec<f32>),
         tables: Option<&PositionTables>,
         site: &dyn Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> (Vec<f32>, Vec<f32>) {
-        let value = match (&self.value, tables) {
-            (Values::Projected(value), _) => value,
-            (Values::Latent(latent), Some(tables)) => {
-                return (latent.keys(self, x, tables, site, observer), Vec::new());
-            }
-            (Values::Latent(_), None) => panic!("cross-attention has no latents"),
-        };
-        let mut key = self.key.forward(x);
         let rows = key.len() / self.key.out_features();
         let shape = [rows, self.key.out_features()];
         offer(observer, site(BranchPart::KeyRaw), &mut key, &shape);
         self.clamp(&mut key);
-        if let Some(norm) = &self.key_norm {
-            key = norm.forward(&key);
-        }
+        self.norm(&self.key_norm, &mut key);
         offer(observer, site(BranchPart::Key), &mut key, &shape);
         self.rotate(&mut key, self.spec.kv_heads, tables);
         offer(observer, site(BranchPart::KeyRotated), &mut key, &shape);
-        let shape = [rows, value.out_features()];
-        let mut value = value.forward(x);
+        let shape = [rows, value.len() / rows.max(1)];
         offer(observer, site(BranchPart::ValueRaw), &mut value, &shape);
         self.clamp(&mut value);
         offer(observer, site(BranchPart::Value), &mut value, &shape);
         (key, value)
     }
 
+    /// Keys and values of an encoded source.
+    fn encoded_keys_values<O: Observer + ?Sized>(
+        &self,
+        hidden: &[f32],
+        site: &dyn Fn(BranchPart) -> Site,
+        observer: &mut O,
+    ) -> (Vec<f32>, Vec<f32>) {
+        let Values::Projected(value) = &self.value else { panic!("cross-attention has no latents") };
+        let [key, value] = Linear::forward_all([&self.key, value], hidden);
+        self.finish_keys_values((key, value), None, site, observer)
+    }
+
     /// Keys and values of an encoded source, for [`crate::Memory`].
     pub(crate) fn project_source(&self, hidden: &[f32]) -> (Vec<f32>, Vec<f32>) {
         // Nobody watches, so the site is never looked at.
         let site = |_| Site { stack: None, place: Place::Hidden };
-        self.keys_values(hidden, None, &site, &mut Nobody)
+        self.encoded_keys_values(hidden, &site, &mut Nobody)
+    }
+
+    fn norm(&self, norm: &Option<NormLayer>, values: &mut Vec<f32>) {
+        if let Some(norm) = norm {
+            let normed = norm.forward(values);
+            scratch::give(std::mem::replace(values, normed));
+        }
     }
 
     fn clamp(&self, values: &mut [f32]) {
@@ -217,7 +233,7 @@ impl AttentionLayer {
         observer: &mut O,
     ) -> Vec<f32> {
         let width = self.spec.heads * self.spec.value_dim;
-        let mut mixed = vec![0.0; step.packed.rows() * width];
+        let mut mixed = scratch::take(step.packed.rows() * width);
         let watched =
             observer.active() && (observer.wants(site(BranchPart::Scores)) || observer.wants(site(BranchPart::Probs)));
         if watched && step.kind == AttentionKind::Flash {
@@ -252,7 +268,9 @@ impl AttentionLayer {
         }
         let shape = [step.packed.rows(), self.out.in_features()];
         offer(observer, site(BranchPart::Mixed), &mut mixed, &shape);
-        self.out.forward(&mixed)
+        let out = self.out.forward(&mixed);
+        scratch::give(mixed);
+        out
     }
 
     /// One call of the core for each sequence.

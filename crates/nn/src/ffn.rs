@@ -4,6 +4,7 @@ use crate::grads::Gradients;
 use crate::linear::Linear;
 use crate::moe::MoeLayer;
 use crate::observer::{Observer, Tape, offer};
+use crate::scratch;
 use crate::site::{BranchPart, Site};
 use crate::spec::{Activation, GatedUnit};
 
@@ -71,22 +72,26 @@ impl FfnLayer {
     ) -> Vec<f32> {
         let rows = x.len() / self.up.in_features();
         let shape = [rows, self.up.out_features()];
-        let mut up = self.up.forward(x);
-        offer(observer, site(BranchPart::Up), &mut up, &shape);
         let mut hidden = match &self.gate {
             None => {
+                let mut up = self.up.forward(x);
+                offer(observer, site(BranchPart::Up), &mut up, &shape);
                 self.activation.apply_slice(&mut up);
                 up
             }
             Some(gate) => {
-                let mut gate = gate.forward(x);
+                let [mut up, mut gate] = Linear::forward_all([&self.up, gate], x);
+                offer(observer, site(BranchPart::Up), &mut up, &shape);
                 offer(observer, site(BranchPart::Gate), &mut gate, &shape);
                 GatedUnit::Product(self.activation).apply(&mut gate, &up);
+                scratch::give(up);
                 gate
             }
         };
         offer(observer, site(BranchPart::Hidden), &mut hidden, &shape);
-        self.down.forward(&hidden)
+        let out = self.down.forward(&hidden);
+        scratch::give(hidden);
+        out
     }
 
     /// Adds the gradient of `x` to `dx`.

@@ -7,8 +7,10 @@ use crate::attention::{AttentionLayer, Step};
 use crate::ffn::FeedForward;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, offer};
+use crate::scratch;
 use crate::site::{BranchPart, LayerPart, Place, Site};
 use crate::spec::{StackKind, Wiring};
+use attend_kernels::add_scaled;
 
 #[derive(Debug, Clone)]
 pub struct LayerParts {
@@ -85,7 +87,7 @@ impl LayerParts {
         let shape = self.shape(x);
         offer(observer, site(BranchPart::Stream), x, &shape);
         let mut input = match self.wiring {
-            Wiring::PostNorm | Wiring::OutputNorm => x.clone(),
+            Wiring::PostNorm | Wiring::OutputNorm => scratch::copy(x),
             Wiring::PreNorm | Wiring::FfnNorm | Wiring::Sandwich | Wiring::NormResidual | Wiring::Parallel { .. } => {
                 normed(&norms.norm, x)
             }
@@ -95,18 +97,25 @@ impl LayerParts {
         offer(observer, site(BranchPart::Out), &mut out, &shape);
         match self.wiring {
             Wiring::PreNorm | Wiring::FfnNorm | Wiring::Parallel { .. } => add_scaled(x, &out, self.branch_scale),
-            Wiring::Sandwich => add_scaled(x, &normed(&norms.post, &out), self.branch_scale),
-            Wiring::OutputNorm => add_scaled(x, &normed(&norms.norm, &out), self.branch_scale),
+            Wiring::Sandwich | Wiring::OutputNorm => {
+                let norm = if self.wiring == Wiring::Sandwich { &norms.post } else { &norms.norm };
+                let normed = normed(norm, &out);
+                add_scaled(x, &normed, self.branch_scale);
+                scratch::give(normed);
+            }
             Wiring::NormResidual => {
                 add_scaled(&mut input, &out, self.branch_scale);
-                *x = input;
+                std::mem::swap(x, &mut input);
             }
             Wiring::PostNorm => {
                 add_scaled(x, &out, self.branch_scale);
                 offer(observer, site(BranchPart::Sum), x, &shape);
-                *x = normed(&norms.norm, x);
+                let normed = normed(&norms.norm, x);
+                scratch::give(std::mem::replace(x, normed));
             }
         }
+        scratch::give(input);
+        scratch::give(out);
     }
 
     fn parallel<O: Observer + ?Sized>(
@@ -143,15 +152,6 @@ impl LayerParts {
 fn normed(norm: &Option<NormLayer>, x: &[f32]) -> Vec<f32> {
     match norm {
         Some(norm) => norm.forward(x),
-        None => x.to_vec(),
-    }
-}
-
-/// `x += scale * branch`
-fn add_scaled(x: &mut [f32], branch: &[f32], scale: f32) {
-    if scale == 1.0 {
-        x.iter_mut().zip(branch).for_each(|(x, branch)| *x += branch);
-    } else {
-        x.iter_mut().zip(branch).for_each(|(x, branch)| *x += scale * branch);
+        None => scratch::copy(x),
     }
 }

@@ -27,6 +27,7 @@ pub mod names;
 mod norm;
 pub mod observer;
 mod position;
+mod scratch;
 pub mod site;
 pub mod spec;
 mod walk;

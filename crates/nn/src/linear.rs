@@ -2,7 +2,8 @@
 
 use crate::grads::Gradients;
 use crate::low_rank::LowRank;
-use attend_kernels::{Matrix, View, gemm};
+use crate::scratch;
+use attend_kernels::{Matrix, View, gemm, matmul_all};
 use std::sync::Arc;
 
 /// `y = x W^T + b`, with `W` [out, in] in any weight type.
@@ -30,16 +31,25 @@ impl Linear {
 
     /// `x` [N, in] to [N, out].
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
-        let rows = x.len() / self.in_features();
-        let mut out = vec![0.0; rows * self.out_features()];
-        self.weight.matmul(x, &mut out);
-        if let Some(bias) = &self.bias {
-            add_bias(&mut out, bias);
-        }
-        for adapter in &self.low_rank {
-            adapter.add(x, &mut out);
-        }
+        let [out] = Linear::forward_all([self], x);
         out
+    }
+
+    /// As [`Linear::forward`] of each of them, with less work: they read the same `x`.
+    pub fn forward_all<const N: usize>(layers: [&Linear; N], x: &[f32]) -> [Vec<f32>; N] {
+        let mut outs = layers.map(|layer| scratch::take(x.len() / layer.in_features() * layer.out_features()));
+        let mut products: Vec<(&Matrix, &mut [f32])> = Vec::with_capacity(N);
+        products.extend(layers.iter().zip(&mut outs).map(|(layer, out)| (&*layer.weight, out.as_mut_slice())));
+        matmul_all(&mut products, x);
+        for (layer, out) in layers.iter().zip(&mut outs) {
+            if let Some(bias) = &layer.bias {
+                add_bias(out, bias);
+            }
+            for adapter in &layer.low_rank {
+                adapter.add(x, out);
+            }
+        }
+        outs
     }
 
     /// Adds `dy W` to `dx`, and the gradients of weight and bias to their slots.

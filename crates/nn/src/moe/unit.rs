@@ -7,8 +7,7 @@ impl GatedUnit {
     pub(crate) fn apply(self, gate: &mut [f32], up: &[f32]) {
         match self {
             GatedUnit::Product(activation) => {
-                activation.apply_slice(gate);
-                gate.iter_mut().zip(up).for_each(|(gate, up)| *gate *= up);
+                activation.gate_slice(gate, up);
             }
             GatedUnit::ClampedSwish { alpha, limit } => gate.iter_mut().zip(up).for_each(|(gate, up)| {
                 let g = gate.min(limit);

@@ -15,7 +15,6 @@ use crate::linear::Linear;
 use crate::norm::NormLayer;
 use crate::observer::{Nobody, Observer, offer};
 use crate::position::{PositionTables, PositionUse};
-use crate::scratch;
 use crate::site::{BranchPart, Place, Site};
 use crate::spec::{Attention, Position};
 use attend_kernels::{
@@ -109,9 +108,7 @@ impl AttentionLayer {
             }
         }
         let source = KeySource::Own { layer, key: &key, value: &value };
-        let out = self.mix(&query, &source, step, site, observer);
-        [query, key, value].into_iter().for_each(scratch::give);
-        out
+        self.mix(&query, &source, step, site, observer)
     }
 
     /// Cross-attention of `x` [N, D] to the encoded source.
@@ -192,8 +189,7 @@ impl AttentionLayer {
 
     fn norm(&self, norm: &Option<NormLayer>, values: &mut Vec<f32>) {
         if let Some(norm) = norm {
-            let normed = norm.forward(values);
-            scratch::give(std::mem::replace(values, normed));
+            *values = norm.forward(values);
         }
     }
 
@@ -233,7 +229,7 @@ impl AttentionLayer {
         observer: &mut O,
     ) -> Vec<f32> {
         let width = self.spec.heads * self.spec.value_dim;
-        let mut mixed = scratch::take(step.packed.rows() * width);
+        let mut mixed = vec![0.0; step.packed.rows() * width];
         let watched =
             observer.active() && (observer.wants(site(BranchPart::Scores)) || observer.wants(site(BranchPart::Probs)));
         if watched && step.kind == AttentionKind::Flash {
@@ -268,9 +264,7 @@ impl AttentionLayer {
         }
         let shape = [step.packed.rows(), self.out.in_features()];
         offer(observer, site(BranchPart::Mixed), &mut mixed, &shape);
-        let out = self.out.forward(&mixed);
-        scratch::give(mixed);
-        out
+        self.out.forward(&mixed)
     }
 
     /// One call of the core for each sequence.

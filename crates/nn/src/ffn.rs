@@ -4,7 +4,6 @@ use crate::grads::Gradients;
 use crate::linear::Linear;
 use crate::moe::MoeLayer;
 use crate::observer::{Observer, Tape, offer};
-use crate::scratch;
 use crate::site::{BranchPart, Site};
 use crate::spec::{Activation, GatedUnit};
 
@@ -84,14 +83,11 @@ impl FfnLayer {
                 offer(observer, site(BranchPart::Up), &mut up, &shape);
                 offer(observer, site(BranchPart::Gate), &mut gate, &shape);
                 GatedUnit::Product(self.activation).apply(&mut gate, &up);
-                scratch::give(up);
                 gate
             }
         };
         offer(observer, site(BranchPart::Hidden), &mut hidden, &shape);
-        let out = self.down.forward(&hidden);
-        scratch::give(hidden);
-        out
+        self.down.forward(&hidden)
     }
 
     /// Adds the gradient of `x` to `dx`.

@@ -7,7 +7,6 @@ use crate::attention::{AttentionLayer, Step};
 use crate::ffn::FeedForward;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, offer};
-use crate::scratch;
 use crate::site::{BranchPart, LayerPart, Place, Site};
 use crate::spec::{StackKind, Wiring};
 use attend_kernels::add_scaled;
@@ -87,7 +86,7 @@ impl LayerParts {
         let shape = self.shape(x);
         offer(observer, site(BranchPart::Stream), x, &shape);
         let mut input = match self.wiring {
-            Wiring::PostNorm | Wiring::OutputNorm => scratch::copy(x),
+            Wiring::PostNorm | Wiring::OutputNorm => x.to_vec(),
             Wiring::PreNorm | Wiring::FfnNorm | Wiring::Sandwich | Wiring::NormResidual | Wiring::Parallel { .. } => {
                 normed(&norms.norm, x)
             }
@@ -99,23 +98,18 @@ impl LayerParts {
             Wiring::PreNorm | Wiring::FfnNorm | Wiring::Parallel { .. } => add_scaled(x, &out, self.branch_scale),
             Wiring::Sandwich | Wiring::OutputNorm => {
                 let norm = if self.wiring == Wiring::Sandwich { &norms.post } else { &norms.norm };
-                let normed = normed(norm, &out);
-                add_scaled(x, &normed, self.branch_scale);
-                scratch::give(normed);
+                add_scaled(x, &normed(norm, &out), self.branch_scale);
             }
             Wiring::NormResidual => {
                 add_scaled(&mut input, &out, self.branch_scale);
-                std::mem::swap(x, &mut input);
+                *x = input;
             }
             Wiring::PostNorm => {
                 add_scaled(x, &out, self.branch_scale);
                 offer(observer, site(BranchPart::Sum), x, &shape);
-                let normed = normed(&norms.norm, x);
-                scratch::give(std::mem::replace(x, normed));
+                *x = normed(&norms.norm, x);
             }
         }
-        scratch::give(input);
-        scratch::give(out);
     }
 
     fn parallel<O: Observer + ?Sized>(
@@ -152,6 +146,6 @@ impl LayerParts {
 fn normed(norm: &Option<NormLayer>, x: &[f32]) -> Vec<f32> {
     match norm {
         Some(norm) => norm.forward(x),
-        None => scratch::copy(x),
+        None => x.to_vec(),
     }
 }

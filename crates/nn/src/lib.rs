@@ -27,7 +27,6 @@ pub mod names;
 mod norm;
 pub mod observer;
 mod position;
-mod scratch;
 pub mod site;
 pub mod spec;
 mod walk;

@@ -2,7 +2,6 @@
 
 use crate::grads::Gradients;
 use crate::low_rank::LowRank;
-use crate::scratch;
 use attend_kernels::{Matrix, View, gemm, matmul_all};
 use std::sync::Arc;
 
@@ -37,10 +36,7 @@ impl Linear {
 
     /// As [`Linear::forward`] of each of them, with less work: they read the same `x`.
     pub fn forward_all<const N: usize>(layers: [&Linear; N], x: &[f32]) -> [Vec<f32>; N] {
-        let mut outs = layers.map(|layer| scratch::take(x.len() / layer.in_features() * layer.out_features()));
-        let mut products: Vec<(&Matrix, &mut [f32])> = Vec::with_capacity(N);
-        products.extend(layers.iter().zip(&mut outs).map(|(layer, out)| (&*layer.weight, out.as_mut_slice())));
-        matmul_all(&mut products, x);
+        let mut outs = matmul_all(layers.map(|layer| &*layer.weight), x);
         for (layer, out) in layers.iter().zip(&mut outs) {
             if let Some(bias) = &layer.bias {
                 add_bias(out, bias);

@@ -1,7 +1,6 @@
 //! Norms with their weights, forward and backward.
 
 use crate::grads::Gradients;
-use crate::scratch;
 use crate::spec::Norm;
 use attend_kernels::{NormRows, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
 use std::sync::Arc;
@@ -28,7 +27,7 @@ pub struct NormWeights {
 impl NormLayer {
     /// `x` [N, width].
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
-        let mut out = scratch::take(x.len());
+        let mut out = vec![0.0; x.len()];
         for (index, weights) in self.weights.iter().enumerate() {
             let (weight, bias) = (weights.weight.as_deref(), weights.bias.as_deref());
             let apply = |x: &[f32], out: &mut [f32]| match self.norm {

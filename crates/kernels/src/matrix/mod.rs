@@ -26,6 +26,7 @@ use builder::Line;
 use float::{CHAIN, Direct, Source, Tile};
 use panels::Layout;
 use std::ops::Range;
+use tasks::Output;
 
 /// How weights are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -144,7 +145,12 @@ impl Matrix {
     /// # Panics
     /// When the lengths do not fit.
     pub fn matmul(&self, x: &[f32], out: &mut [f32]) {
-        matmul_all(&mut [(self, out)], x);
+        if self.cols == 0 || self.rows == 0 {
+            return out.fill(0.0);
+        }
+        let m = x.len() / self.cols;
+        assert_eq!(out.len(), m * self.rows, "{m} rows of {} outputs", self.rows);
+        together::multiply(vec![(self, Output::new(out))], x, m);
     }
 
     /// Unpacks rows `start ..` to f32, exactly; `out` is `[count, cols]`.

@@ -3,6 +3,7 @@
 use crate::lanes::WIDTH;
 use crate::pool;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// A buffer that tasks write disjoint parts of.
@@ -14,6 +15,34 @@ pub(crate) struct Output<'a, T> {
 
 // SAFETY: parts are handed out under the promise of `part` that they do not overlap; `T` may go to another thread.
 unsafe impl<T: Send> Sync for Output<'_, T> {}
+
+impl<'a> Output<'a, f32> {
+    /// A buffer that is not written yet; tasks may only [`Output::write`] to it.
+    pub(crate) fn unwritten(buffer: &'a mut [MaybeUninit<f32>]) -> Output<'a, f32> {
+        Output { start: buffer.as_mut_ptr().cast(), len: buffer.len(), borrow: PhantomData }
+    }
+
+    /// Writes the elements from `start` on.
+    ///
+    /// # Safety
+    /// No part that lives, and no other write of the moment, may overlap.
+    ///
+    /// # Panics
+    /// Outside the buffer.
+    #[inline(always)]
+    pub(crate) unsafe fn write(&self, start: usize, values: &[f32]) {
+        assert!(start <= self.len && values.len() <= self.len - start, "a part outside the buffer");
+        // SAFETY: inside the buffer, which is borrowed for 'a; the caller keeps parts apart.
+        unsafe {
+            let start = self.start.add(start);
+            match values.first_chunk::<WIDTH>() {
+                // A whole vector is one move; the length of a call is not known.
+                Some(values) => start.cast::<[f32; WIDTH]>().write_unaligned(*values),
+                None => std::ptr::copy_nonoverlapping(values.as_ptr(), start, values.len()),
+            }
+        }
+    }
+}
 
 impl<'a, T> Output<'a, T> {
     pub(crate) fn new(buffer: &'a mut [T]) -> Output<'a, T> {
@@ -52,7 +81,10 @@ impl Part {
         for (row, sums) in self.rows.clone().zip(sums) {
             // SAFETY: the parts of a product are disjoint rectangles, each computed by one task.
             let out = unsafe { out.part(row * self.outputs + first, width) };
-            sums[..width].copy_from_slice(out);
+            match out.first_chunk::<WIDTH>() {
+                Some(out) => *sums = *out,
+                None => sums[..width].copy_from_slice(out),
+            }
         }
     }
 
@@ -63,8 +95,7 @@ impl Part {
         let width = WIDTH.min(self.outputs - first);
         for (row, sums) in self.rows.clone().zip(sums) {
             // SAFETY: the parts of a product are disjoint rectangles, each computed by one task.
-            let out = unsafe { out.part(row * self.outputs + first, width) };
-            out.copy_from_slice(&sums[..width]);
+            unsafe { out.write(row * self.outputs + first, &sums[..width]) };
         }
     }
 }

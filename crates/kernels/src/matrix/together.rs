@@ -26,33 +26,42 @@ enum Key {
     Int8(Form),
 }
 
-/// `out [m, rows] = x [m, cols] . W^T` for each pair of a matrix and its output, as [`Matrix::matmul`] computes it, bit
-/// for bit; activations are laid out once for all matrices of one arithmetic, and the threads meet once.
+/// `x [m, cols] . W^T` `[m, rows]` for each matrix, as [`Matrix::matmul`] computes it, bit for bit; activations are laid
+/// out once for all matrices of one arithmetic, and the threads meet once.
 ///
 /// # Panics
-/// When the matrices have different numbers of inputs, or the lengths do not fit.
-pub fn matmul_all(products: &mut [(&Matrix, &mut [f32])], x: &[f32]) {
+/// When the matrices have different numbers of inputs, or `x` is no whole number of rows.
+pub fn matmul_all<const N: usize>(matrices: [&Matrix; N], x: &[f32]) -> [Vec<f32>; N] {
+    let m = x.len().checked_div(matrices.first().map_or(0, |matrix| matrix.cols)).unwrap_or(0);
+    let mut outs = matrices.map(|matrix| Vec::with_capacity(m * matrix.rows));
+    let products = matrices.iter().zip(&mut outs).map(|(matrix, out)| {
+        let len = m * matrix.rows;
+        (*matrix, Output::unwritten(&mut out.spare_capacity_mut()[..len]))
+    });
+    multiply(products.collect(), x, m);
+    for (matrix, out) in matrices.iter().zip(&mut outs) {
+        // SAFETY: the tasks of a product cover its result and write every element.
+        unsafe { out.set_len(m * matrix.rows) };
+    }
+    outs
+}
+
+/// Computes each product, for `m` rows of activations, into its output.
+pub(super) fn multiply(products: Vec<(&Matrix, Output<'_, f32>)>, x: &[f32], m: usize) {
     let cols = products.first().map_or(0, |(matrix, _)| matrix.cols);
-    if cols == 0 {
-        return products.iter_mut().for_each(|(_, out)| out.fill(0.0));
-    }
-    let m = x.len() / cols;
     assert_eq!(x.len(), m * cols, "activations of {cols} inputs");
-    for (matrix, out) in products.iter() {
-        assert_eq!(matrix.cols, cols, "inputs of matrices that are multiplied together");
-        assert_eq!(out.len(), m * matrix.rows, "{m} rows of {} outputs", matrix.rows);
-    }
     let mut laid: Vec<(Key, Laid)> = Vec::with_capacity(1);
     let mut jobs = Vec::with_capacity(products.len());
     let mut tasks = 0;
-    for (matrix, out) in products.iter_mut().filter(|(_, out)| !out.is_empty()) {
+    for (matrix, out) in products.into_iter().filter(|(matrix, _)| m * matrix.rows > 0) {
+        assert_eq!(matrix.cols, cols, "inputs of matrices that are multiplied together");
         let key = matrix.key();
         let index = laid.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
             laid.push((key, matrix.lay(x)));
             laid.len() - 1
         });
         let cut = Work { outputs: matrix.rows, rows: m, cols, row_block: matrix.row_block() }.cut();
-        jobs.push(Job { matrix, laid: index, out: Output::new(out), cut, first: tasks });
+        jobs.push(Job { matrix, laid: index, out, cut, first: tasks });
         tasks += cut.tasks();
     }
     parallel(tasks, |task| {

@@ -12,10 +12,9 @@ use crate::isa::Machine;
 use crate::lanes::{IntKernel, IntLanes, Kernel, Lanes, dispatch_float, dispatch_int};
 use crate::pool::parallel;
 use crate::quant::{Coding, with_block};
-use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::thread::LocalKey;
 
 /// A run has fine codes when its largest magnitude is more than this many times its row's root mean square. Of normally
 /// distributed activations none has; of those of real encoders one in 60, which cause most of the squared error.
@@ -46,50 +45,12 @@ pub(super) struct Run<const R: usize> {
 
 /// Tiles of `R` rows, one after the other.
 #[derive(Debug)]
-pub(super) struct Tiles<const R: usize>
-where
-    Run<R>: Spare,
-{
+pub(super) struct Tiles<const R: usize> {
     /// Runs of a row.
     runs: usize,
     tiles: Vec<Run<R>>,
     /// Of each tile.
     fine: Vec<Vec<Codes<R>>>,
-}
-
-/// A list that waits on each thread for its next use: what is rounded for every product of a model would otherwise be
-/// asked of the system, and cleared, again and again.
-pub(super) trait Spare: Sized + 'static {
-    fn spare() -> &'static LocalKey<RefCell<Vec<Self>>>;
-}
-
-macro_rules! spare {
-    ($($rows:literal),+) => {$(
-        impl Spare for Run<$rows> {
-            fn spare() -> &'static LocalKey<RefCell<Vec<Self>>> {
-                thread_local! {
-                    static SPARE: RefCell<Vec<Run<$rows>>> = const { RefCell::new(Vec::new()) };
-                }
-                &SPARE
-            }
-        }
-    )+};
-}
-spare!(8, 4, 1);
-
-impl<const R: usize> Drop for Tiles<R>
-where
-    Run<R>: Spare,
-{
-    fn drop(&mut self) {
-        let list = std::mem::take(&mut self.tiles);
-        // A thread that ends has no use for it.
-        let _ = Run::<R>::spare().try_with(|spare| {
-            if spare.borrow().capacity() < list.capacity() {
-                spare.replace(list);
-            }
-        });
-    }
 }
 
 /// Some runs of a tile.
@@ -198,21 +159,15 @@ impl Form {
     }
 }
 
-impl<const R: usize> Tiles<R>
-where
-    Run<R>: Spare,
-{
+impl<const R: usize> Tiles<R> {
     /// Rounds whole tiles.
     fn of(form: Form, x: &[f32], cols: usize) -> Tiles<R> {
         let (runs, count) = (cols / RUN, x.len() / cols / R);
-        let codes = Codes { codes: [[0; RUN]; R], starts: [[0; R]; 2] };
-        let empty = Run { codes, scales: [0.0; R], totals: [[0.0; R]; 2], fine: 0 };
-        // What an earlier product left is written over, every field of it.
-        let mut tiles = Run::<R>::spare().take();
-        tiles.resize(runs * count, empty);
+        let mut tiles = Vec::with_capacity(runs * count);
         let mut fine = vec![Vec::new(); count];
         {
-            let (tiles, fine) = (Output::new(&mut tiles), Output::new(&mut fine));
+            let tiles = Output::new(&mut tiles.spare_capacity_mut()[..runs * count]);
+            let fine = Output::new(&mut fine);
             let tile = |tile: usize| {
                 // SAFETY: each tile belongs to one task.
                 let (runs, fine) = unsafe { (tiles.part(tile * runs, runs), &mut fine.part(tile, 1)[0]) };
@@ -222,6 +177,8 @@ where
             // Waking others costs more than rounding a few rows.
             if x.len() < 1 << 14 { (0..count).for_each(tile) } else { parallel(count, tile) }
         }
+        // SAFETY: every task has written all runs of its tile, and the tiles cover the list.
+        unsafe { tiles.set_len(runs * count) };
         Tiles { runs, tiles, fine }
     }
 
@@ -242,54 +199,61 @@ where
     }
 }
 
-/// Rounds the rows of one tile. Compiled for each instruction set; all give the same numbers.
+/// Rounds the rows of one tile and writes all its runs. Compiled for each instruction set; all give the same numbers.
 struct RoundTile<'a, const R: usize> {
     form: Form,
     rows: &'a [f32],
     cols: usize,
-    runs: &'a mut [Run<R>],
+    runs: &'a mut [MaybeUninit<Run<R>>],
     fine: &'a mut Vec<Codes<R>>,
 }
 
 impl<const R: usize> Kernel for RoundTile<'_, R> {
     #[inline(always)]
     fn run<L: Lanes>(self, _: L) {
-        for (r, row) in self.rows.chunks_exact(self.cols).enumerate() {
-            round_row(self.form, row, r, self.runs, self.fine);
+        let mut limits = [0.0; R];
+        for (limit, row) in limits.iter_mut().zip(self.rows.chunks_exact(self.cols)) {
+            *limit = OUTSTANDING * root_mean_square(row);
+        }
+        for (index, out) in self.runs.iter_mut().enumerate() {
+            let mut run = Run { codes: Codes::ZERO, scales: [0.0; R], totals: [[0.0; R]; 2], fine: 0 };
+            for (r, limit) in limits.iter().enumerate() {
+                let row = &self.rows[r * self.cols + index * RUN..];
+                if let Some(x) = row.first_chunk() {
+                    round(self.form, x, *limit, r, &mut run, self.fine);
+                }
+            }
+            out.write(run);
         }
     }
 }
 
-/// Rounds row `r` of a tile.
+/// Rounds 32 activations of row `r` of a tile.
 #[inline(always)]
-fn round_row<const R: usize>(form: Form, row: &[f32], r: usize, runs: &mut [Run<R>], fine: &mut Vec<Codes<R>>) {
-    let limit = OUTSTANDING * root_mean_square(row);
+fn round<const R: usize>(form: Form, x: &[f32; RUN], limit: f32, r: usize, run: &mut Run<R>, fine: &mut Vec<Codes<R>>) {
     let mut rest = [0.0; RUN];
-    for (run, x) in runs.iter_mut().zip(row.as_chunks::<RUN>().0) {
-        if r == 0 {
-            run.fine = 0;
+    let (absmax, scale) = round_run(x, &mut run.codes.codes[r], &mut rest);
+    let sums = run.codes.start(form, r);
+    run.scales[r] = scale;
+    let mut totals = sums.map(|sum| scale * f32::from(sum));
+    if absmax > limit && scale > 0.0 {
+        if run.fine == 0 {
+            fine.push(Codes::ZERO);
+            run.fine = fine.len() as u32;
         }
-        let (absmax, scale) = round_run(x, &mut run.codes.codes[r], &mut rest);
-        let sums = run.codes.start(form, r);
-        run.scales[r] = scale;
-        let mut totals = sums.map(|sum| scale * f32::from(sum));
-        if absmax > limit && scale > 0.0 {
-            if run.fine == 0 {
-                fine.push(Codes { codes: [[0; RUN]; R], starts: [[0; R]; 2] });
-                run.fine = fine.len() as u32;
-            }
-            let fine = &mut fine[run.fine as usize - 1];
-            for (code, rest) in fine.codes[r].iter_mut().zip(&rest) {
-                *code = nearest(rest * FINE);
-            }
-            let sums = fine.start(form, r);
-            totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += scale / FINE * f32::from(sum));
+        let fine = &mut fine[run.fine as usize - 1];
+        for (code, rest) in fine.codes[r].iter_mut().zip(&rest) {
+            *code = nearest(rest * FINE);
         }
-        [run.totals[0][r], run.totals[1][r]] = totals;
+        let sums = fine.start(form, r);
+        totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += scale / FINE * f32::from(sum));
     }
+    [run.totals[0][r], run.totals[1][r]] = totals;
 }
 
 impl<const R: usize> Codes<R> {
+    const ZERO: Codes<R> = Codes { codes: [[0; RUN]; R], starts: [[0; R]; 2] };
+
     /// Sets what products with row `r` begin with; returns the sums of its codes, divided as `starts`.
     #[inline(always)]
     fn start(&mut self, form: Form, r: usize) -> [i16; 2] {

@@ -3,6 +3,7 @@
 
 use super::builder::Line;
 use super::panels::Layout;
+use super::together::Key;
 use super::{Arithmetic, Compute, Matrix, int8};
 use crate::DType;
 use crate::isa::Machine;
@@ -30,18 +31,29 @@ impl Matrix {
         lines(layout, rows, cols)?.checked_mul(size_of::<Line>())
     }
 
-    /// Bytes of the buffer in which [`Matrix::matmul`] lays out `m` rows of activations for a matrix of `cols` inputs.
-    pub fn matmul_bytes(m: usize, cols: usize, dtype: DType, compute: Compute) -> usize {
-        scratch_on(*crate::isa::machine(), m, cols, dtype, compute)
+    /// Bytes of the buffers in which [`crate::matmul_all`] lays out `m` rows of activations for matrices of `cols` inputs
+    /// in these types.
+    pub fn matmul_bytes(m: usize, cols: usize, dtypes: &[DType], compute: Compute) -> usize {
+        scratch_on(*crate::isa::machine(), m, cols, dtypes, compute)
     }
 }
 
-fn scratch_on(machine: Machine, m: usize, cols: usize, dtype: DType, compute: Compute) -> usize {
-    match Arithmetic::of(machine, dtype, compute) {
-        // A single row is read where it lies.
-        Arithmetic::Float if m == 1 => 0,
-        Arithmetic::Float => m.saturating_mul(cols).saturating_mul(size_of::<f32>()),
-        Arithmetic::Bf16 => m.saturating_mul(cols.div_ceil(2)).saturating_mul(size_of::<u32>()),
-        Arithmetic::Int8 => int8::Activations::bytes_for(machine, dtype, m, cols),
+fn scratch_on(machine: Machine, m: usize, cols: usize, dtypes: &[DType], compute: Compute) -> usize {
+    let mut seen = Vec::with_capacity(1);
+    let mut bytes = 0usize;
+    for &dtype in dtypes {
+        let key = Key::of(machine, Arithmetic::of(machine, dtype, compute), dtype);
+        if seen.contains(&key) {
+            continue;
+        }
+        seen.push(key);
+        bytes = bytes.saturating_add(match key {
+            // A single row is read where it lies.
+            Key::Float(_) if m == 1 => 0,
+            Key::Float(_) => m.saturating_mul(cols).saturating_mul(size_of::<f32>()),
+            Key::Bf16(_) => m.saturating_mul(cols.div_ceil(2)).saturating_mul(size_of::<u32>()),
+            Key::Int8(form) => int8::Activations::bytes_for(form, m, cols),
+        });
     }
+    bytes
 }

@@ -405,6 +405,9 @@ fn sizes_are_told_without_a_matrix() {
     }
     assert_eq!(Matrix::packed_bytes(4, 100, DType::Q4_K, Compute::Native), None);
     assert_eq!(Matrix::packed_bytes(usize::MAX, 8, DType::F32, Compute::Native), None);
-    assert_eq!(Matrix::matmul_bytes(1, 64, DType::F32, Compute::F32), 0);
-    assert_eq!(Matrix::matmul_bytes(10, 64, DType::Q8_0, Compute::F32), 10 * 64 * 4);
+    assert_eq!(Matrix::matmul_bytes(1, 64, &[DType::F32], Compute::F32), 0);
+    assert_eq!(Matrix::matmul_bytes(10, 64, &[DType::Q8_0, DType::F32], Compute::F32), 10 * 64 * 4);
+    let bytes = |dtypes: &[DType]| Matrix::matmul_bytes(10, 512, dtypes, Compute::Native);
+    assert_eq!(bytes(&[DType::Q4_K, DType::Q4_K]), bytes(&[DType::Q4_K]));
+    assert_eq!(bytes(&[DType::Q4_K, DType::Q6_K]), bytes(&[DType::Q4_K]) + bytes(&[DType::Q6_K]));
 }

@@ -4,6 +4,7 @@ use super::float::{self, Rows};
 use super::int8::{self, Activations, Form, Int8};
 use super::tasks::{Cut, Output, Part, Work};
 use super::{Arithmetic, Matrix, bf16};
+use crate::DType;
 use crate::gemm::View;
 use crate::isa::Machine;
 use crate::lanes::dispatch_int;
@@ -20,10 +21,20 @@ enum Laid<'a> {
 
 /// What matrices must have in common to read the same [`Laid`].
 #[derive(Clone, Copy, PartialEq)]
-enum Key {
+pub(super) enum Key {
     Float(Machine),
     Bf16(Machine),
     Int8(Form),
+}
+
+impl Key {
+    pub(super) fn of(machine: Machine, arithmetic: Arithmetic, dtype: DType) -> Key {
+        match arithmetic {
+            Arithmetic::Float => Key::Float(machine),
+            Arithmetic::Bf16 => Key::Bf16(machine),
+            Arithmetic::Int8 => Key::Int8(Form::of(machine, dtype)),
+        }
+    }
 }
 
 /// `x [m, cols] . W^T` `[m, rows]` for each matrix, as [`Matrix::matmul`] computes it, bit for bit; activations are laid
@@ -83,11 +94,7 @@ struct Job<'a> {
 
 impl Matrix {
     fn key(&self) -> Key {
-        match self.arithmetic {
-            Arithmetic::Float => Key::Float(self.machine),
-            Arithmetic::Bf16 => Key::Bf16(self.machine),
-            Arithmetic::Int8 => Key::Int8(Form::of(self.machine, self.dtype)),
-        }
+        Key::of(self.machine, self.arithmetic, self.dtype)
     }
 
     fn lay<'a>(&self, x: &'a [f32]) -> Laid<'a> {

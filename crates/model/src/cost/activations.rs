@@ -84,12 +84,20 @@ impl<'a> Step<'a> {
 
     /// A product of `rows` rows with the matrix `name` `[out, input]`; returns its output.
     fn linear(&mut self, name: &str, rows: usize, (out, input): (usize, usize)) -> u64 {
-        let result = self.floats(rows, out);
-        let tensor = Required { name: format!("{}{name}.weight", self.prefix), shape: vec![out, input] };
-        let dtype: DType = self.types.of(&tensor);
-        let laid_out = self.take(Matrix::matmul_bytes(rows, input, dtype, self.types.compute()) as u64);
+        let [out] = self.linears([(name, out)], rows, input);
+        out
+    }
+
+    /// Products of the same `rows` rows of `input` with several matrices, names and outputs of which are given; returns
+    /// what each gives.
+    fn linears<const N: usize>(&mut self, matrices: [(&str, usize); N], rows: usize, input: usize) -> [u64; N] {
+        let results = matrices.map(|(_, out)| self.floats(rows, out));
+        let dtypes: [DType; N] = matrices.map(|(name, out)| {
+            self.types.of(&Required { name: format!("{}{name}.weight", self.prefix), shape: vec![out, input] })
+        });
+        let laid_out = self.take(Matrix::matmul_bytes(rows, input, &dtypes, self.types.compute()) as u64);
         self.drop(laid_out);
-        result
+        results
     }
 
     /// The whole stack; the hidden states stay alive.
@@ -200,31 +208,45 @@ impl<'a> Step<'a> {
 
     /// Self-attention; returns its output.
     fn attention(&mut self, name: &str, attention: &Attention, width: usize) -> u64 {
-        let query = self.queries(name, attention, width);
-        let keys = self.keys_values(name, attention, self.rows, width);
+        let held = match &attention.latent {
+            Some(latent) => {
+                let query = self.latent_queries(name, attention, latent, width);
+                query.saturating_add(self.latent_keys(name, attention, latent, width))
+            }
+            None => self.projections(name, attention, width),
+        };
         let out = self.mix(name, attention, self.length, width);
-        self.drop(query.saturating_add(keys));
+        self.drop(held);
         out
+    }
+
+    /// Queries, keys and values.
+    fn projections(&mut self, name: &str, attention: &Attention, width: usize) -> u64 {
+        let names = ["query", "key", "value"].map(|part| format!("{name}.{part}"));
+        let [query, key, value] = [
+            attention.heads * attention.key_dim,
+            attention.kv_heads * attention.key_dim,
+            attention.kv_heads * attention.value_dim,
+        ];
+        let matrices = [(names[0].as_str(), query), (names[1].as_str(), key), (names[2].as_str(), value)];
+        let [query, key, value] = self.linears(matrices, self.rows, width);
+        if attention.qk_norm.is_some() {
+            self.replace(query);
+            self.replace(key);
+        }
+        query.saturating_add(key).saturating_add(value)
     }
 
     /// Cross-attention to a source whose keys and values are kept.
     fn cross(&mut self, name: &str, attention: &Attention, width: usize) -> u64 {
-        let query = self.queries(name, attention, width);
-        let out = self.mix(name, attention, self.source, width);
-        self.drop(query);
-        out
-    }
-
-    fn queries(&mut self, name: &str, attention: &Attention, width: usize) -> u64 {
-        if let Some(latent) = &attention.latent {
-            return self.latent_queries(name, attention, latent, width);
-        }
         let shape = (attention.heads * attention.key_dim, width);
         let query = self.linear(&format!("{name}.query"), self.rows, shape);
         if attention.qk_norm.is_some() {
             self.replace(query);
         }
-        query
+        let out = self.mix(name, attention, self.source, width);
+        self.drop(query);
+        out
     }
 
     /// Queries by way of a latent, brought to the width of the keys' latents.
@@ -247,19 +269,12 @@ impl<'a> Step<'a> {
         core
     }
 
-    fn keys_values(&mut self, name: &str, attention: &Attention, rows: usize, width: usize) -> u64 {
-        if let Some(latent) = &attention.latent {
-            let key = self.linear(&format!("{name}.latent"), rows, (attention.key_dim, width));
-            let parts = [latent.rank, latent.rank, latent.rope_dim].map(|width| self.floats(rows, width));
-            self.drop(parts.iter().sum());
-            return key;
-        }
-        let key = self.linear(&format!("{name}.key"), rows, (attention.kv_heads * attention.key_dim, width));
-        if attention.qk_norm.is_some() {
-            self.replace(key);
-        }
-        let shape = (attention.kv_heads * attention.value_dim, width);
-        key.saturating_add(self.linear(&format!("{name}.value"), rows, shape))
+    /// Latents, which are keys and values.
+    fn latent_keys(&mut self, name: &str, attention: &Attention, latent: &Latent, width: usize) -> u64 {
+        let key = self.linear(&format!("{name}.latent"), self.rows, (attention.key_dim, width));
+        let parts = [latent.rank, latent.rank, latent.rope_dim].map(|width| self.floats(self.rows, width));
+        self.drop(parts.iter().sum());
+        key
     }
 
     /// The core and the output projection.
@@ -321,10 +336,11 @@ impl<'a> Step<'a> {
     }
 
     fn gated(&mut self, name: &str, hidden: usize, width: usize) -> u64 {
-        let up = self.linear(&format!("{name}.up"), self.rows, (hidden, width));
-        let gate = self.linear(&format!("{name}.gate"), self.rows, (hidden, width));
+        let (up, gate) = (format!("{name}.up"), format!("{name}.gate"));
+        let [up, gate] = self.linears([(&up, hidden), (&gate, hidden)], self.rows, width);
+        self.drop(up);
         let out = self.linear(&format!("{name}.down"), self.rows, (width, hidden));
-        self.drop(up.saturating_add(gate));
+        self.drop(gate);
         out
     }
 
@@ -402,9 +418,14 @@ impl<'a> Step<'a> {
         self.prefix = "decoder.";
         for layer in &decoder.layers {
             if let Some(cross) = &layer.cross {
-                let name = format!("layers.{}.cross", layer.weights);
-                let made = self.keys_values(&name, cross, self.rows, decoder.width);
-                self.drop(made);
+                let (key, value) =
+                    (format!("layers.{}.cross.key", layer.weights), format!("layers.{}.cross.value", layer.weights));
+                let key = (key.as_str(), cross.kv_heads * cross.key_dim);
+                let made = self.linears([key, (&value, cross.kv_heads * cross.value_dim)], self.rows, decoder.width);
+                if cross.qk_norm.is_some() {
+                    self.replace(made[0]);
+                }
+                self.drop(made.iter().sum());
             }
         }
     }

@@ -90,8 +90,8 @@ impl Activations {
     }
 
     /// Bytes that `rows` rows take. Fine codes depend on the activations: those of one run in 64 are counted.
-    pub(crate) fn bytes_for(machine: Machine, dtype: DType, rows: usize, cols: usize) -> usize {
-        let [eights, fours] = Form::of(machine, dtype).heights(rows);
+    pub(crate) fn bytes_for(form: Form, rows: usize, cols: usize) -> usize {
+        let [eights, fours] = form.heights(rows);
         let tiles = Tiles::<8>::bytes_for(eights, cols).saturating_add(Tiles::<4>::bytes_for(fours, cols));
         tiles.saturating_add(Tiles::<1>::bytes_for(rows - 8 * eights - 4 * fours, cols))
     }

@@ -220,6 +220,21 @@ fn both_computes_and_every_kept_type_load() {
     }
 }
 
+/// Rows of 24 are no whole blocks, nor are those of the table of biases; rows of 32 are.
+#[test]
+fn a_matrix_whose_rows_are_not_whole_blocks_keeps_its_type() {
+    let options = LoadOptions { dtype: Some(DType::Q8_0), ..LoadOptions::default() };
+    let loaded = load(&golden("mpnet-mlm"), &options, &mut |_, _| {}).unwrap();
+    let kept = loaded.source.kept(&options).types;
+    for (name, dtype) in [
+        ("relative_bias.weight", DType::BF16),
+        ("layers.0.ffn.up.weight", DType::BF16),
+        ("layers.0.ffn.down.weight", DType::Q8_0),
+    ] {
+        assert_eq!(kept[name], dtype, "{name}");
+    }
+}
+
 #[test]
 fn weights_of_a_described_golden_are_those_of_the_file() {
     // Without the tables: a plain, a fused, a transposed and a shifted tensor, read by hand.

@@ -22,8 +22,8 @@ use std::path::Path;
 pub struct LoadOptions {
     /// The arithmetic of matrices.
     pub compute: Compute,
-    /// The type in which plain floating-point matrices are kept (f32, f16 or bf16); `None`: that of the file.
-    /// Block-quantised matrices keep theirs.
+    /// The type in which plain floating-point matrices are kept; `None`: that of the file. Block-quantised matrices
+    /// keep theirs, and so does one whose rows are not whole blocks of the type.
     pub dtype: Option<DType>,
     /// Bytes of memory that may be used; `None`: what the system says is available.
     pub available_memory: Option<u64>,
@@ -157,6 +157,9 @@ impl<'a> Weights<'a> {
 fn kept_type(mapped: &Mapped, compute: Compute, asked: Option<DType>) -> Option<DType> {
     use DType::*;
     let exact = compute == Compute::F32;
+    // Blocks do not cross rows.
+    let cols = mapped.shape.last().copied().unwrap_or(1);
+    let asked = asked.filter(|asked| cols.is_multiple_of(asked.block_len()));
     Some(match (mapped.storage, mapped.dtype) {
         (Storage::SplitMxfp4, _) => MXFP4,
         (Storage::ScaledBlocks, _) if exact => F32,

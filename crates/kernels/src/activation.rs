@@ -272,7 +272,7 @@ mod tests {
                 activation.gate_slice_on(isa, &mut gate, &up);
                 activation.apply_slice_on(isa, &mut expected);
                 expected.iter_mut().zip(&up).for_each(|(x, up)| *x *= up);
-                assert_same_bits(&gate, &expected, &format!("{activation:?} on {isa}"));
+                assert_same_bits(&format!("{activation:?} on {isa}"), &gate, &expected);
             }
         }
     }

@@ -235,6 +235,20 @@ fn a_matrix_whose_rows_are_not_whole_blocks_keeps_its_type() {
     }
 }
 
+/// Of encoders alone: what a decoder holds is asked of it.
+#[test]
+fn value_projections_of_encoders_keep_sixteen_bits() {
+    let options = LoadOptions { dtype: Some(DType::Q8_0), ..LoadOptions::default() };
+    for (case, value) in [("bert-mlm", DType::BF16), ("llama-gqa", DType::Q8_0)] {
+        let mut source = described(case);
+        // Rows long enough for blocks.
+        source.tensors.iter_mut().for_each(|mapped| mapped.shape = vec![64, 64]);
+        let kept = source.kept(&options).types;
+        assert_eq!(kept["layers.0.attention.value.weight"], value, "{case}");
+        assert_eq!(kept["layers.0.attention.query.weight"], DType::Q8_0, "{case}");
+    }
+}
+
 #[test]
 fn weights_of_a_described_golden_are_those_of_the_file() {
     // Without the tables: a plain, a fused, a transposed and a shifted tensor, read by hand.

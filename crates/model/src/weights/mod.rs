@@ -11,6 +11,7 @@ use crate::mapping::{Mapped, Storage};
 use crate::memory;
 use attend_format::Checkpoint;
 use attend_kernels::{Compute, DType, Matrix, dequantize, quantize};
+use attend_nn::spec::Body;
 use attend_nn::{KvTypes, Model, WeightSource};
 pub(crate) use finite::first as first_not_finite;
 pub(crate) use rows::Pieces;
@@ -117,6 +118,8 @@ pub struct Weights<'a> {
     tensors: HashMap<&'a str, &'a Mapped>,
     compute: Compute,
     dtype: Option<DType>,
+    /// The model is an encoder alone.
+    encoder: bool,
     progress: &'a mut dyn FnMut(u64, u64),
     done: u64,
     total: u64,
@@ -132,6 +135,7 @@ impl<'a> Weights<'a> {
             tensors: source.tensors.iter().map(|mapped| (mapped.ours.as_str(), mapped)).collect(),
             compute: options.compute,
             dtype: options.dtype,
+            encoder: is_encoder(source),
             progress,
             done: 0,
             total: source.weight_bytes(),
@@ -143,7 +147,7 @@ impl<'a> Weights<'a> {
     }
 
     fn kept_type(&self, mapped: &Mapped) -> Option<DType> {
-        kept_type(mapped, self.compute, self.dtype)
+        kept_type(mapped, self.compute, self.dtype, self.encoder)
     }
 
     fn advance(&mut self, mapped: &Mapped, elements: usize) {
@@ -154,12 +158,13 @@ impl<'a> Weights<'a> {
 
 /// The type in which a matrix is kept, or `None` where its type in the file is not one of weights. `asked` is the type
 /// of plain floating-point matrices, where it is not the file's.
-fn kept_type(mapped: &Mapped, compute: Compute, asked: Option<DType>) -> Option<DType> {
+fn kept_type(mapped: &Mapped, compute: Compute, asked: Option<DType>, encoder: bool) -> Option<DType> {
     use DType::*;
     let exact = compute == Compute::F32;
     // Blocks do not cross rows.
     let cols = mapped.shape.last().copied().unwrap_or(1);
     let asked = asked.filter(|asked| cols.is_multiple_of(asked.block_len()));
+    let asked = if encoder { asked.map(|asked| of_encoder(mapped, asked)) } else { asked };
     Some(match (mapped.storage, mapped.dtype) {
         (Storage::SplitMxfp4, _) => MXFP4,
         (Storage::ScaledBlocks, _) if exact => F32,
@@ -177,10 +182,26 @@ fn kept_type(mapped: &Mapped, compute: Compute, asked: Option<DType>) -> Option<
     })
 }
 
+fn is_encoder(source: &Described) -> bool {
+    matches!(source.spec.body, Body::Encoder(_))
+}
+
+/// The type for a matrix of an encoder when `asked` was asked for. Encoders have inputs of attention that are a hundred
+/// times as large as the rest, and value projections whose columns there are nearly empty; a block type rounds those to
+/// its neighbours' scale, and the pooled embedding shows it. So value projections keep sixteen bits.
+fn of_encoder(mapped: &Mapped, asked: DType) -> DType {
+    if !asked.is_quantized() || !mapped.ours.ends_with(".attention.value.weight") {
+        return asked;
+    }
+    if mapped.dtype == DType::BF16 { DType::BF16 } else { DType::F16 }
+}
+
 impl Described {
     /// The types that the matrices are kept in once they are loaded.
     pub fn kept(&self, options: &LoadOptions) -> AsStored {
-        let kept = |mapped: &Mapped| Some((mapped.ours.clone(), kept_type(mapped, options.compute, options.dtype)?));
+        let encoder = is_encoder(self);
+        let kept =
+            |mapped: &Mapped| Some((mapped.ours.clone(), kept_type(mapped, options.compute, options.dtype, encoder)?));
         AsStored { types: self.tensors.iter().filter_map(kept).collect(), compute: options.compute }
     }
 }

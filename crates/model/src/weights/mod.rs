@@ -164,7 +164,8 @@ fn kept_type(mapped: &Mapped, compute: Compute, asked: Option<DType>, encoder: b
     // Blocks do not cross rows.
     let cols = mapped.shape.last().copied().unwrap_or(1);
     let asked = asked.filter(|asked| cols.is_multiple_of(asked.block_len()));
-    let asked = if encoder { asked.map(|asked| of_encoder(mapped, asked)) } else { asked };
+    let asked = asked
+        .map(|asked| if needs_sixteen_bits(mapped, encoder) { at_least_sixteen_bits(mapped, asked) } else { asked });
     Some(match (mapped.storage, mapped.dtype) {
         (Storage::SplitMxfp4, _) => MXFP4,
         (Storage::ScaledBlocks, _) if exact => F32,
@@ -186,14 +187,22 @@ fn is_encoder(source: &Described) -> bool {
     matches!(source.spec.body, Body::Encoder(_))
 }
 
-/// The type for a matrix of an encoder when `asked` was asked for. Encoders have inputs of attention that are a hundred
-/// times as large as the rest, and value projections whose columns there are nearly empty; a block type rounds those to
-/// its neighbours' scale, and the pooled embedding shows it. So value projections keep sixteen bits.
-fn of_encoder(mapped: &Mapped, asked: DType) -> DType {
-    if !asked.is_quantized() || !mapped.ours.ends_with(".attention.value.weight") {
-        return asked;
+/// Matrices that blocks would cost more than they save. Tables of positions and token types are small, are multiplied with
+/// nothing, and their errors are added to every token. Encoders have inputs of attention that are a hundred times as large
+/// as the rest, and value projections whose columns there are nearly empty; a block rounds those to its neighbours' scale,
+/// and the pooled embedding shows it.
+fn needs_sixteen_bits(mapped: &Mapped, encoder: bool) -> bool {
+    let name = mapped.ours.as_str();
+    let table = name.ends_with("embed.positions.weight") || name.ends_with("embed.types.weight");
+    table || encoder && name.ends_with(".attention.value.weight")
+}
+
+fn at_least_sixteen_bits(mapped: &Mapped, asked: DType) -> DType {
+    match mapped.dtype {
+        _ if !asked.is_quantized() => asked,
+        DType::BF16 => DType::BF16,
+        _ => DType::F16,
     }
-    if mapped.dtype == DType::BF16 { DType::BF16 } else { DType::F16 }
 }
 
 impl Described {

@@ -336,7 +336,7 @@ fn every_type_is_written_and_read() {
         for (from, source) in [("folder", &source), ("gguf", &gguf)] {
             let out = scratch.path().join(format!("{mix:?}-{from}.gguf"));
             let target = Target::new(&out, false, source.checkpoint.path()).unwrap();
-            let chosen = types(&tensors(source, &target).unwrap(), mix, &[]);
+            let chosen = types(&tensors(source, &target).unwrap(), mix, &[], false);
             assert_eq!(chosen.notices, Vec::<String>::new(), "{mix:?}");
             let of = |tensor: &ExportTensor| chosen.by_name[&tensor.name];
             written(source, &out, &of).unwrap();

@@ -1,6 +1,7 @@
 //! Options that several commands share: which model, and how it is computed.
 
 use super::values;
+use attend_kernels::{Compute, DType};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
@@ -24,7 +25,8 @@ pub struct ComputeArgs {
     #[arg(long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
-    /// Arithmetic of the weights: auto follows the file and the machine, f32 widens every weight exactly
+    /// Arithmetic of the weights: auto follows the file and the machine, f32 widens every weight exactly, q8_0 rounds plain
+    /// weights to eight bits as they are read
     #[arg(long, value_name = "TYPE", default_value = "auto", value_enum)]
     pub dtype: ComputeType,
 
@@ -98,6 +100,19 @@ fn template_variable(text: &str) -> Result<(String, Value), String> {
 pub enum ComputeType {
     Auto,
     F32,
+    #[value(name = "q8_0", alias = "int8")]
+    Q8_0,
+}
+
+impl ComputeType {
+    /// What it means for the loader: the arithmetic, and the type that plain matrices are given.
+    pub fn chosen(self) -> (Compute, Option<DType>) {
+        match self {
+            ComputeType::Auto => (Compute::Native, None),
+            ComputeType::F32 => (Compute::F32, None),
+            ComputeType::Q8_0 => (Compute::Native, Some(DType::Q8_0)),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

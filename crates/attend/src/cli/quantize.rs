@@ -8,6 +8,7 @@ use crate::convert::{Mix, Override, Target, tensors, types};
 use anyhow::Result;
 use attend_kernels::DType;
 use attend_model::ExportTensor;
+use attend_nn::spec::Body;
 use clap::Args;
 use regex::Regex;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use std::path::PathBuf;
   attend quantize -m model-f16.gguf model-q5.gguf --type q5_k_m     from a GGUF file
   attend quantize -m ./model out.gguf --type q4_k_m --tensor 'attn_v=q8_0' --tensor 'blk\\.0\\.=f16'
 
-Vectors and norms stay in 32 bits. Where the rows of a matrix do not fill the blocks of its type, a type of smaller blocks
+Vectors and norms stay in 32 bits, tables of positions in 16, and so do value projections of encoders under q8_0. Where the rows of a matrix do not fill the blocks of its type, a type of smaller blocks
 takes its place, and it is said. `attend perplexity --reference` tells what a type costs.")]
 pub struct QuantizeArgs {
     /// The file to write; its name ends in .gguf
@@ -78,7 +79,8 @@ pub fn run(args: &QuantizeArgs) -> Result<bool> {
     let path = session::locate(&args.model)?;
     let target = Target::new(&args.out, args.force, &path)?;
     let source = describe(&path)?;
-    let chosen = types(&tensors(&source, &target)?, args.r#type, &args.tensor);
+    let encoder = matches!(source.spec.body, Body::Encoder(_));
+    let chosen = types(&tensors(&source, &target)?, args.r#type, &args.tensor, encoder);
     if let Some(idle) = chosen.idle.first().and_then(|&at| args.tensor.get(at)) {
         return Err(usage(format!("--tensor: no matrix of this model matches `{}`", idle.pattern)));
     }

@@ -1,14 +1,14 @@
 //! A model made ready for a command: found (or fetched), loaded, with its tokenizer and chat template.
 
 use super::error::usage;
-use super::options::{AdapterArg, AttentionChoice, CacheType, ComputeArgs, ComputeType, ModelArg, TemplateArgs};
+use super::options::{AdapterArg, AttentionChoice, CacheType, ComputeArgs, ModelArg, TemplateArgs};
 use super::sampling::SamplingArgs;
 use super::values::TokenName;
 use super::{pull, screen};
 use crate::models::{self, DEFAULT_MODEL, Folder, Found};
 use anyhow::{Context, Result, anyhow};
 use attend_engine::{Engine, EngineOptions, Prompt, Resolved};
-use attend_kernels::{Compute, DType};
+use attend_kernels::DType;
 use attend_model::{Adapter, Described, LoadOptions, Loaded, Need};
 use attend_nn::{AttentionKind, KvTypes, RunOptions};
 use attend_text::{ChatTemplate, EncodeOptions, Render, Tokenizer};
@@ -99,16 +99,13 @@ pub fn load(path: &std::path::Path, compute: &ComputeArgs) -> Result<Loaded> {
 
 /// What the options mean for the loader.
 pub fn load_options(compute: &ComputeArgs) -> LoadOptions {
-    let arithmetic = match compute.dtype {
-        ComputeType::Auto => Compute::Native,
-        ComputeType::F32 => Compute::F32,
-    };
+    let (arithmetic, dtype) = compute.dtype.chosen();
     let need = Need {
         context: compute.context,
         batch: EngineOptions::default().chunk,
         kv: KvTypes::both(cache_type(compute.kv_type)),
     };
-    LoadOptions { compute: arithmetic, need: Some(need), ..LoadOptions::default() }
+    LoadOptions { compute: arithmetic, dtype, need: Some(need), ..LoadOptions::default() }
 }
 
 /// What the options mean for the engine.

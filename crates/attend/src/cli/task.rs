@@ -27,7 +27,8 @@ pub struct TaskArgs {
     /// Threads to compute with [default: the machine's cores]
     #[arg(long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
-    /// Arithmetic of the weights: auto follows the file and the machine, f32 widens every weight exactly
+    /// Arithmetic of the weights: auto follows the file and the machine, f32 widens every weight exactly, q8_0 rounds plain
+    /// weights to eight bits as they are read
     #[arg(long, value_name = "TYPE", default_value = "auto", value_enum)]
     pub dtype: ComputeType,
     /// The fast attention, or the one that spells out every step

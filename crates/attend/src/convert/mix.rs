@@ -204,8 +204,16 @@ pub struct Types {
     pub idle: Vec<usize>,
 }
 
-/// Chooses a type for every tensor. The first override that matches a matrix decides over it.
-pub fn types(tensors: &[ExportTensor], mix: Mix, overrides: &[Override]) -> Types {
+/// Matrices that blocks would cost more than they save, as `attend_model` loads them too: tables that are added to every
+/// token, and under q8_0 the value projections of encoders.
+fn needs_sixteen_bits(name: &str, mix: Mix, encoder: bool) -> bool {
+    let table = matches!(name, "position_embd.weight" | "token_types.weight");
+    table || encoder && mix == Mix::Q8_0 && (name.contains(".attn_v.") || name.contains(".attn_qkv."))
+}
+
+/// Chooses a type for every tensor of a model, which may be an encoder alone. The first override that matches a matrix
+/// decides over it.
+pub fn types(tensors: &[ExportTensor], mix: Mix, overrides: &[Override], encoder: bool) -> Types {
     let layer = |name: &str| name.split('.').find_map(|part| part.parse::<usize>().ok());
     let layers = tensors.iter().filter_map(|tensor| layer(&tensor.name)).max().map_or(0, |last| last + 1);
     let tied = !tensors.iter().any(|tensor| tensor.name == "output.weight");
@@ -223,6 +231,12 @@ pub fn types(tensors: &[ExportTensor], mix: Mix, overrides: &[Override]) -> Type
         given.iter().for_each(|&at| idle[at] = false);
         let wanted = match given {
             Some(at) => overrides[at].dtype,
+            None if mix.base().0.is_quantized()
+                && !tensor.dtype.is_quantized()
+                && needs_sixteen_bits(name, mix, encoder) =>
+            {
+                DType::F16
+            }
             None => mix.of(Part::of(name, tied), layer(name).unwrap_or(0), layers),
         };
         let dtype = fallback(wanted, tensor.row());

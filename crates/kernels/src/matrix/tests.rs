@@ -67,7 +67,7 @@ fn rounded(x: &[f32], cols: usize) -> Vec<f64> {
         for run in row.chunks(32) {
             let absmax = run.iter().fold(0.0f32, |most, x| most.max(x.abs()));
             let inverse = if absmax > 0.0 { 127.0 / absmax } else { 0.0 };
-            let outstanding = f64::from(absmax) > 10.0 * square.sqrt();
+            let outstanding = f64::from(absmax) > 8.0 * square.sqrt();
             out.extend(run.iter().map(|x| {
                 let code = (x * inverse).round_ties_even();
                 let rest = if outstanding { ((x * inverse - code) * 254.0).round_ties_even() / 254.0 } else { 0.0 };

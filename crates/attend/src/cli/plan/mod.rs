@@ -53,7 +53,8 @@ pub struct PlanArgs {
     /// How weights are kept: f32, bf16, q8_0, q4_k, ... [default: as in the files, bf16 without files]
     #[arg(long, value_name = "TYPE", value_parser = values::weight_type)]
     pub weights: Option<DType>,
-    /// Arithmetic of the weights: auto follows the type and the machine, f32 widens every weight exactly
+    /// Arithmetic of the weights: auto follows the type and the machine, f32 widens every weight exactly, q8_0 rounds plain
+    /// weights to eight bits
     #[arg(long, value_name = "TYPE", default_value = "auto", value_enum)]
     pub dtype: ComputeType,
     /// Memory to fit into, as in 24GB or 80GiB [default: what is free here]
@@ -189,10 +190,7 @@ fn usage(args: &PlanArgs, spec: &ModelSpec) -> Usage {
 }
 
 fn compute(args: &PlanArgs) -> Compute {
-    match args.dtype {
-        ComputeType::Auto => Compute::Native,
-        ComputeType::F32 => Compute::F32,
-    }
+    args.dtype.chosen().0
 }
 
 fn types(args: &PlanArgs, described: &Described) -> Box<dyn WeightTypes> {
@@ -204,7 +202,8 @@ fn types(args: &PlanArgs, described: &Described) -> Box<dyn WeightTypes> {
 }
 
 fn kept(args: &PlanArgs, described: &Described) -> AsStored {
-    described.kept(&LoadOptions { compute: compute(args), ..LoadOptions::default() })
+    let (compute, dtype) = args.dtype.chosen();
+    described.kept(&LoadOptions { compute, dtype, ..LoadOptions::default() })
 }
 
 /// The type of most weights.

@@ -17,8 +17,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// A run has fine codes when its largest magnitude is more than this many times its row's root mean square. Of normally
-/// distributed activations none has; of those of real encoders one in 60, which cause most of the squared error.
-const OUTSTANDING: f32 = 10.0;
+/// distributed activations none has; of those of real encoders one in 30, which cause most of the squared error.
+const OUTSTANDING: f32 = 8.0;
 /// What a code is worth in fine codes.
 pub(super) const FINE: f32 = 254.0;
 

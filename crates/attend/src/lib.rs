@@ -11,6 +11,7 @@ pub use attend_model as model;
 pub use attend_nn as nn;
 pub use attend_text as text;
 
+pub mod bench;
 pub mod cli;
 pub mod convert;
 pub mod models;

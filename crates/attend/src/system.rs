@@ -15,6 +15,12 @@ pub fn logical_processors() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
+/// How many threads of all programs wanted a processor on average during the last minute.
+pub fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
 /// The first program of this name on the search path.
 pub fn find_program(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;

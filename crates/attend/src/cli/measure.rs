@@ -23,17 +23,18 @@ pub struct MatmulRate {
 /// Takes about two seconds.
 pub fn measure() -> Speed {
     let types = [DType::F32, DType::BF16, DType::Q8_0, DType::Q4_0];
-    Speed { memory_gb_per_s: measure_bandwidth() / 1e9, matmul: types.into_iter().filter_map(matmul).collect() }
+    let native = |dtype| matmul(dtype, Compute::Native);
+    Speed { memory_gb_per_s: measure_bandwidth() / 1e9, matmul: types.into_iter().filter_map(native).collect() }
 }
 
 /// A product of the size of a layer: 128 rows by [1024, 1024].
-pub fn matmul(dtype: DType) -> Option<MatmulRate> {
+pub fn matmul(dtype: DType, compute: Compute) -> Option<MatmulRate> {
     const ROWS: usize = 128;
     const SIDE: usize = 1024;
     let weights: Vec<f32> = (0..SIDE * SIDE).map(|i| (i % 17) as f32 / 17.0 - 0.5).collect();
     let mut bytes = vec![0; dtype.bytes(weights.len())?];
     quantize(dtype, &weights, &mut bytes).ok()?;
-    let mut builder = Matrix::builder(SIDE, SIDE, dtype, Compute::Native).ok()?;
+    let mut builder = Matrix::builder(SIDE, SIDE, dtype, compute).ok()?;
     builder.push(&bytes).ok()?;
     let matrix = builder.finish().ok()?;
     let x: Vec<f32> = (0..ROWS * SIDE).map(|i| (i % 13) as f32 / 13.0 - 0.5).collect();

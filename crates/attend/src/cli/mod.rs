@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod batch;
+pub mod bench;
 pub mod chat;
 pub mod classify;
 pub mod completions;
@@ -95,6 +96,8 @@ pub enum Command {
     Init(init::InitArgs),
     /// What a model costs: memory, work, speed, and what fits; no weights are read
     Plan(plan::PlanArgs),
+    /// How fast a model is here, and what share of the machine's limits that is
+    Bench(Box<bench::BenchArgs>),
     /// How a text is cut into tokens
     Tokens(tokens::TokensArgs),
     /// What a model gives for a text, before any sampling
@@ -150,6 +153,7 @@ fn dispatch(command: Command) -> Result<bool> {
         Command::Show(args) => show::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Tokens(args) => tokens::run(&args),
         Command::Logits(args) => logits::run(&args),
         Command::Score(args) => score::run(&args),

@@ -166,7 +166,7 @@ impl Machine {
         types.push(own);
         types.sort();
         types.dedup();
-        let rate = |dtype: DType| measure::matmul(dtype).map(|rate| (dtype, rate.gflops * 1e9));
+        let rate = |dtype: DType| measure::matmul(dtype, Compute::Native).map(|rate| (dtype, rate.gflops * 1e9));
         Machine { bandwidth: attend_kernels::measure_bandwidth(), matmul: types.into_iter().filter_map(rate).collect() }
     }
 

@@ -1,0 +1,31 @@
+#!/bin/sh
+# install.sh RIVAL FOLDER: makes a Python environment in FOLDER with one rival in it, from the package registry.
+# RIVAL is llama, openvino, torch, onnxruntime or ctranslate2. Nothing outside FOLDER is changed.
+set -eu
+
+[ $# -eq 2 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
+rival=$1 folder=$2
+python3 -m venv "$folder"
+install() { "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+
+case $rival in
+llama)
+    # Built here, for this processor. Old versions of gcc lose stores in its AMX path, and the program dies: clang first.
+    if [ -z "${CC:-}" ] && command -v clang >/dev/null 2>&1 && command -v clang++ >/dev/null 2>&1; then
+        CC=clang CXX=clang++
+        export CC CXX
+    fi
+    CMAKE_ARGS=${CMAKE_ARGS:--DGGML_NATIVE=ON}
+    export CMAKE_ARGS
+    install --no-binary llama-cpp-python llama-cpp-python==0.3.36
+    ;;
+openvino) install openvino-genai==2026.4.1.0 ;;
+# With what converts models for the two below.
+torch) install torch transformers gguf sentencepiece onnx onnxruntime==1.32.* ctranslate2==4.8.5 ;;
+onnxruntime) install onnxruntime==1.32.* numpy ;;
+ctranslate2) install ctranslate2==4.8.5 numpy ;;
+*)
+    echo "unknown rival: $rival" >&2
+    exit 2
+    ;;
+esac

@@ -13,12 +13,19 @@ use attend_nn::spec::{AbsolutePositions, Body, Head, StackKind};
 use attend_nn::{Batch, Encoded, Gradients, Model, RunOptions, Sequence, Tape, one_later};
 use std::collections::BTreeMap;
 
-/// Gradients and their norms agree relatively, plus this: the bias of a key has no effect on a softmax, and what the
-/// reference records as its gradient is rounding.
+/// Gradients and their norms agree relatively, plus this, which is what the goldens allow.
 const NORM_FLOOR: f64 = 1e-6;
 
-/// That rounding is of the reference's 32-bit floats, so it grows with the gradients it is the rest of.
+/// Half the distance from 1 to the next 32-bit float.
 const ROUNDING: f64 = 1.0 / (1u32 << 24) as f64;
+
+/// How far from a gradient of the length `expected` one may be beside its relative tolerance. The bias of a key has no effect
+/// on a softmax: what the reference records as its gradient is the rounding of its own 32-bit floats, which grows with
+/// the length of all gradients, `total`. A gradient that is no more than that rounding counts as none.
+fn floor(expected: f64, total: f64) -> f64 {
+    let rounding = ROUNDING * total;
+    if expected <= rounding { NORM_FLOOR.max(rounding) } else { NORM_FLOOR }
+}
 
 /// Compares the loss, every stored gradient and the norm of every gradient. Nothing where the case has no loss.
 pub fn check(case: &ModelCase, loaded: &Loaded, kind: CaseKind) -> Result<Option<Comparison>> {
@@ -40,7 +47,7 @@ pub fn check(case: &ModelCase, loaded: &Loaded, kind: CaseKind) -> Result<Option
 fn compare(case: &ModelCase, loaded: &Loaded, grads: &Gradients, comparison: &mut Comparison) -> Result<()> {
     let tolerance = case.gradient_tolerance()?;
     let total = case.about.get("grad_norm_total").and_then(|total| total.as_f64()).unwrap_or(0.0);
-    let floor = NORM_FLOOR.max(ROUNDING * total);
+    let length = |values: &[f32]| values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
     // The reference knows its parameters by their Hugging Face names, whatever file the weights came from.
     let mut ours = |name: &str| grads.values().get(name).cloned();
     let files = match loaded.source.checkpoint.kind() {
@@ -52,7 +59,9 @@ fn compare(case: &ModelCase, loaded: &Loaded, grads: &Gradients, comparison: &mu
     for name in case.expected.names(prefix) {
         let expected = case.expected.floats(name)?.values;
         match lookup(&found, &name[prefix.len()..]) {
-            Some(found) => comparison.relative_l2(name, found, &expected, tolerance, floor),
+            Some(found) => {
+                comparison.relative_l2(name, found, &expected, tolerance, floor(length(&expected), total));
+            }
             None => comparison.fail(name, "no gradient reached this parameter"),
         }
     }
@@ -60,9 +69,8 @@ fn compare(case: &ModelCase, loaded: &Loaded, grads: &Gradients, comparison: &mu
     for (name, expected) in norms.into_iter().flatten() {
         let expected = expected.as_f64().with_context(|| format!("grad_norms.{name} is not a number"))?;
         let values = lookup(&found, name).unwrap_or(&[]);
-        let norm = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
-        let tolerance = Tolerance { absolute: floor, relative: tolerance };
-        comparison.number(&format!("grad_norms.{name}"), norm, expected, tolerance);
+        let tolerance = Tolerance { absolute: floor(expected, total), relative: tolerance };
+        comparison.number(&format!("grad_norms.{name}"), length(values), expected, tolerance);
     }
     Ok(())
 }
@@ -359,4 +367,16 @@ fn target_loss(case: &ModelCase, logits: &[f32]) -> Result<Loss> {
     };
     let packed: Vec<_> = rows.iter().enumerate().flat_map(of_row).collect();
     Ok(cross_entropy(logits, logits.len() / packed.len(), &packed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::floor;
+
+    #[test]
+    fn only_what_is_rounding_may_be_as_far_as_rounding() {
+        assert_eq!(floor(1.1e-6, 48.0), 48.0 / f64::from(1u32 << 24));
+        assert_eq!((floor(3e-6, 48.0), floor(5.0, 48.0)), (1e-6, 1e-6));
+        assert_eq!((floor(0.0, 4.0), floor(0.0, 0.0)), (1e-6, 1e-6));
+    }
 }

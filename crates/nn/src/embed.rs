@@ -43,6 +43,11 @@ impl EmbedLayer {
             offer(observer, site(Place::EmbedTokens), &mut x, &shape);
             x = projection.forward(&x);
         }
+        if let Some(norm) = self.norm(true) {
+            let shape = [packed.rows(), self.spec.width];
+            offer(observer, site(Place::EmbedTokens), &mut x, &shape);
+            x = norm.forward(&x);
+        }
         let width = x.len() / packed.rows();
         let mut row = vec![0.0; width];
         for (index, out) in x.chunks_exact_mut(width).enumerate() {
@@ -61,7 +66,7 @@ impl EmbedLayer {
             let shape = [packed.rows(), projection.out_features()];
             offer(observer, site(Place::EmbedProjected), &mut x, &shape);
         }
-        if let Some(norm) = &self.norm {
+        if let Some(norm) = self.norm(false) {
             x = norm.forward(&x);
         }
         if let Some(projection) = self.projection(ProjectionPlace::AfterNorm) {
@@ -96,6 +101,11 @@ impl EmbedLayer {
     fn projection(&self, place: ProjectionPlace) -> Option<&Linear> {
         let here = |projection: Projection| projection.place == place;
         self.projection.as_ref().filter(|_| self.spec.projection.is_some_and(here))
+    }
+
+    /// The norm, if it stands before what is added to the tokens' rows, or behind it.
+    fn norm(&self, first: bool) -> Option<&NormLayer> {
+        self.norm.as_ref().filter(|_| self.spec.norm_first == first)
     }
 
     /// What each token's embedding is multiplied by.
@@ -186,7 +196,7 @@ impl EmbedLayer {
             d = dnormed;
         }
         let projected = self.projection(ProjectionPlace::BeforeNorm);
-        if let Some(norm) = &self.norm {
+        if let Some(norm) = self.norm(false) {
             let sum = tape.get(site(if projected.is_some() { Place::EmbedProjected } else { Place::EmbedSum }));
             let mut dsum = vec![0.0; sum.len()];
             norm.backward(sum, &d, &mut dsum, grads);
@@ -208,6 +218,12 @@ impl EmbedLayer {
             let padding = self.spec.uncounted.filter(|id| Some(*id) == self.spec.padding);
             let skip = padding.and(self.spec.positions.before_first());
             scatter(&name, table, &Rows { numbers: &self.numbers(packed), scales: &[], skip }, &d, grads);
+        }
+        if let Some(norm) = self.norm(true) {
+            let tokens = tape.get(site(Place::EmbedTokens));
+            let mut dtokens = vec![0.0; tokens.len()];
+            norm.backward(tokens, &d, &mut dtokens, grads);
+            d = dtokens;
         }
         if let Some(projection) = self.projection(ProjectionPlace::Tokens) {
             let tokens = tape.get(site(Place::EmbedTokens));

@@ -13,7 +13,8 @@ pub struct Site {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
-    /// The token embeddings before they are projected to the width of what is added to them, [N, E].
+    /// The token embeddings before they are projected to the width of what is added to them, or before a norm of theirs
+    /// alone, [N, E].
     EmbedTokens,
     /// The sum of the embeddings before their norm, [N, E].
     EmbedSum,

@@ -75,6 +75,9 @@ pub struct Embed {
     /// Rows of the token-type table, where there is one.
     pub token_types: Option<usize>,
     pub norm: Option<Norm>,
+    /// The norm is one of the tokens' embeddings alone: positions and types are added to what it gives (the decoder of the
+    /// small Blenderbot). There is no projection then.
+    pub norm_first: bool,
     /// A token that absolute positions do not count: it stands before the first position, whose row is `offset - 1`,
     /// and the others are numbered without it (RoBERTa's padding token). Positions that the caller gives are used as
     /// they are.

@@ -116,6 +116,9 @@ fn embed(place: &str, embed: &Embed, encoder: Option<&Stack>) -> Checked {
             }
         }
     }
+    if embed.norm_first && (embed.norm.is_none() || embed.projection.is_some()) {
+        return wrong(format!("{place}.norm_first"), "stands where there is a norm and no projection");
+    }
     if let Some(types) = embed.token_types {
         sizes(&place, &[("token_types", types)])?;
     }

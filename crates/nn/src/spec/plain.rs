@@ -14,6 +14,7 @@ impl Embed {
             positions: AbsolutePositions::None,
             token_types: None,
             norm: None,
+            norm_first: false,
             uncounted: None,
             token_dropout: None,
             padding: None,

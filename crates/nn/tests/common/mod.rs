@@ -207,6 +207,8 @@ fn embeddings(base: ModelSpec) -> Vec<(&'static str, ModelSpec)> {
     embed.positions = AbsolutePositions::Learned { rows: 40, offset: 2 };
     embed.token_types = Some(2);
     embed.norm = Some(LAYER);
+    let mut first = learned.clone();
+    stack_mut(&mut first).embed.norm_first = true;
     let mut projected = learned.clone();
     let embed = &mut stack_mut(&mut projected).embed;
     embed.width = 8;
@@ -235,6 +237,7 @@ fn embeddings(base: ModelSpec) -> Vec<(&'static str, ModelSpec)> {
     head.scale = 0.3;
     vec![
         ("learned positions", learned),
+        ("positions after the norm", first),
         ("projected before the norm", projected),
         ("tokens projected, output narrowed", narrowed),
         ("sinusoidal", sinusoidal),

@@ -277,6 +277,8 @@ pub fn embed(stack: &Stack) -> String {
     let first = place == Some(ProjectionPlace::Tokens);
     parts.extend(projection.clone().filter(|_| first));
     let added = if first { stack.width } else { embed.width };
+    let norm = embed.norm.as_ref().map(|kind| format!("then {}", norm(kind)));
+    parts.extend(norm.clone().filter(|_| embed.norm_first));
     match embed.positions {
         AbsolutePositions::None => {}
         AbsolutePositions::Learned { rows, offset } => {
@@ -293,7 +295,7 @@ pub fn embed(stack: &Stack) -> String {
     }
     parts.extend(embed.token_types.map(|types| format!("plus token types [{types}, {added}]")));
     parts.extend(embed.uncounted.map(|id| format!("token {id} not counted")));
-    let norm = embed.norm.as_ref().map(|kind| format!("then {}", norm(kind)));
+    let norm = norm.filter(|_| !embed.norm_first);
     match place {
         Some(ProjectionPlace::BeforeNorm) => parts.extend([projection, norm].into_iter().flatten()),
         Some(ProjectionPlace::AfterNorm) => parts.extend([norm, projection].into_iter().flatten()),

@@ -10,6 +10,7 @@ mod albert;
 mod bart;
 mod bert;
 mod blenderbot;
+mod blenderbot_small;
 mod bloom;
 mod codegen;
 mod cohere;
@@ -46,6 +47,7 @@ mod mpt;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
+mod olmo3;
 mod olmoe;
 mod openai_gpt;
 mod opt;
@@ -88,6 +90,7 @@ static ALL: &[&Architecture] = &[
     &bart::BART,
     &bert::BERT,
     &blenderbot::BLENDERBOT,
+    &blenderbot_small::BLENDERBOT_SMALL,
     &bloom::BLOOM,
     &codegen::CODEGEN,
     &cohere::COHERE,
@@ -126,6 +129,7 @@ static ALL: &[&Architecture] = &[
     &t5::MT5,
     &olmo::OLMO,
     &olmo2::OLMO2,
+    &olmo3::OLMO3,
     &olmoe::OLMOE,
     &openai_gpt::OPENAI_GPT,
     &opt::OPT,

@@ -19,7 +19,7 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
     let s = Sizes::read(c, SizeDefaults { context: Some(4096), ..SizeDefaults::default() })?;
     c.only("clip_qkv", &[], "a clamp after the norms of query and key is another one than there is here")?;
     let norm = Norm::Rms { eps: c.epsilon(&["rms_norm_eps"], 1e-5)? };
-    let attention = olmo2::normed(c, &s, norm)?;
+    let attention = olmo2::normed(c, &s, norm, rope(c, s.head_dim, RopeDefaults::base(10000.0))?)?;
     let scores = RouterScores::Softmax { renormalize: c.flag("norm_topk_prob", false)? };
     let unit = GatedUnit::Product(c.activation("hidden_act", Activation::Silu)?);
     let moe = experts(c, &s, ExpertDefaults { experts: 64, chosen: 8, hidden: s.hidden, scores, unit, bias: false })?;

@@ -17,6 +17,8 @@ pub struct Family {
     pub final_norm: bool,
     /// A norm over each stack's embedding.
     pub embed_norm: bool,
+    /// The decoder's stands before positions are added.
+    pub decoder_norm_first: bool,
     pub positions: Positions,
     /// Where the configuration does not say: whether embeddings are multiplied by the root of the width.
     pub scaled: bool,
@@ -54,6 +56,7 @@ impl Family {
         wiring: Wiring::PostNorm,
         final_norm: false,
         embed_norm: true,
+        decoder_norm_first: false,
         positions: Positions::Learned { unused: 2 },
         scaled: false,
         activation: Activation::Gelu,
@@ -151,6 +154,7 @@ fn side(c: &Reader, s: &Sizes, family: &Family, decodes: bool) -> Result<Stack, 
         scale: if scaled { (s.width as f32).sqrt() } else { 1.0 },
         positions: positions(c, s, family, if decodes { "decoder" } else { "encoder" })?,
         norm: family.embed_norm.then_some(NORM),
+        norm_first: decodes && family.decoder_norm_first,
         padding: Some(padding),
         uncounted: family.counts_text().then_some(padding),
         ..embed(s)

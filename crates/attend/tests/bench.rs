@@ -102,6 +102,17 @@ fn every_kind_of_model_is_measured_by_what_it_does() {
 }
 
 #[test]
+fn the_limit_is_that_of_the_type_in_which_weights_are_kept() {
+    let models = folder();
+    for (dtype, kept) in [("auto", "f32"), ("q8_0", "q8_0")] {
+        let arguments = ["--prompt", "4", "--batch", "1", "--repetitions", "1", "--dtype", dtype];
+        let report = bench(models.path(), "bert-base", &[&arguments[..], &JSON].concat()).json();
+        assert_eq!(report["machine"]["limits"]["matmul_weights"], kept, "{report}");
+        assert_eq!((&report["settings"]["arithmetic"], &report["model"]["types"]), (&json!(dtype), &json!(["f32"])));
+    }
+}
+
+#[test]
 fn tables_have_a_line_for_each_row() {
     let models = folder();
     let small = ["--prompt", "6", "--generate", "2", "--batch", "1"];

@@ -15,6 +15,7 @@ use attend_kernels::DType;
 use attend_model::cost::{AsStored, Planner};
 use attend_model::{Described, Loaded};
 use clap::{Args, ValueEnum};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -188,8 +189,7 @@ fn measured(args: &BenchArgs, loaded: &Loaded, works: &[Work], report: &mut Repo
 /// What the machine does at best, for the type of most weights.
 fn machine_limits(args: &BenchArgs, described: &Described, notes: &mut Vec<String>) -> Option<Limits> {
     screen::hint("measuring this machine (about a second)");
-    let by_type = described.by_type();
-    let dtype = by_type.into_iter().max_by_key(|(_, (count, _))| *count).map_or(DType::F32, |(dtype, _)| dtype);
+    let dtype = main_type(&kept(args, described), described);
     let Some(rate) = measure::matmul(dtype, load_options(&args.compute).compute) else {
         notes.push(format!("products with weights in {dtype} could not be measured alone: no shares are told"));
         return None;
@@ -199,6 +199,15 @@ fn machine_limits(args: &BenchArgs, described: &Described, notes: &mut Vec<Strin
         matmul_operations_per_second: rate.gflops * 1e9,
         matmul_weights: rate.weights,
     })
+}
+
+/// The type in which most weights are kept.
+fn main_type(kept: &AsStored, described: &Described) -> DType {
+    let mut sums: BTreeMap<DType, usize> = BTreeMap::new();
+    for tensor in &described.tensors {
+        *sums.entry(kept.types.get(&tensor.ours).copied().unwrap_or(DType::F32)).or_default() += tensor.elements();
+    }
+    sums.into_iter().max_by_key(|(_, elements)| *elements).map_or(DType::F32, |(dtype, _)| dtype)
 }
 
 /// A report without rows.

@@ -49,7 +49,8 @@ def main():
         found = table.Table()
         for model in options.models:
             rows = [row for row in work.rows(options.attend, model) if options.rows.search(row["name"])]
-            asked = [subjects.Attend(options.attend)] + rivals.ready(wanted, model, rows, folder)
+            own = [subjects.Attend(options.attend, setting) for setting in subjects.Attend.settings(model)]
+            asked = own + rivals.ready(wanted, model, rows, folder)
             for row in rows:
                 found.add(row, model, measure(row, model, asked, options))
         print(found.markdown(options.threads, options.rounds))

@@ -21,7 +21,7 @@ llama)
     ;;
 openvino) install openvino-genai==2026.4.1.0 ;;
 # With what converts models for the two below.
-torch) install torch transformers gguf sentencepiece onnx onnxruntime==1.32.* ctranslate2==4.8.5 ;;
+torch) install torch transformers accelerate gguf sentencepiece onnx onnxruntime==1.32.* ctranslate2==4.8.5 ;;
 onnxruntime) install onnxruntime==1.32.* numpy ;;
 ctranslate2) install ctranslate2==4.8.5 numpy ;;
 *)

@@ -30,20 +30,27 @@ def answer(pipe, prompt, count):
 
 # The lowest thousand ids are in every vocabulary of the models that are compared.
 VOCABULARY = 1000
+seeds = iter(range(1 << 20))
+
+
+def fresh(count):
+    """A prompt that was not read before: what was read is remembered, and would not be read again."""
+    return common.tokens(count, VOCABULARY, next(seeds))
+
+
 if job["work"] == "start":
     started = time.perf_counter()
-    answer(opened(), common.tokens(job["tokens"], VOCABULARY), 1)
+    answer(opened(), fresh(job["tokens"]), 1)
     common.answer([time.perf_counter() - started])
 elif job["work"] == "prefill":
     if job["depth"]:
         common.refuse("prefill behind other tokens is not measured")
     pipe = opened()
-    prompt = common.tokens(job["tokens"], VOCABULARY)
-    answer(pipe, prompt[:512], 1)
-    common.answer(common.repeat(job, lambda: answer(pipe, prompt, 1)[0], job["tokens"]))
+    answer(pipe, fresh(min(job["tokens"], 512)), 1)
+    common.answer(common.repeat(job, lambda: answer(pipe, fresh(job["tokens"]), 1)[0], job["tokens"]))
 else:
     pipe = opened()
-    prompt = common.tokens(max(job["depth"], 1), VOCABULARY)
-    answer(pipe, prompt[:32], 2)
+    depth = max(job["depth"], 1)
+    answer(pipe, fresh(min(depth, 32)), 2)
     # The first token comes of reading the prompt.
-    common.answer(common.repeat(job, lambda: answer(pipe, prompt, job["tokens"] + 1)[1], job["tokens"]))
+    common.answer(common.repeat(job, lambda: answer(pipe, fresh(depth), job["tokens"] + 1)[1], job["tokens"]))

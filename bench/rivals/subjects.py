@@ -48,10 +48,17 @@ def wait(pid, watch):
 
 
 class Attend:
-    name, rival = "Attend", None
+    """Attend with one arithmetic of the weights: its own choice, or eight bits where the files have plain numbers."""
 
-    def __init__(self, program):
-        self.program = program
+    rival = None
+
+    def __init__(self, program, setting):
+        self.program, self.setting = program, setting
+        self.name = "Attend" if setting == "auto" else f"Attend ({setting})"
+
+    @staticmethod
+    def settings(model):
+        return ("auto",) if model.endswith(".gguf") else ("auto", "q8_0")
 
     def does(self, row):
         return True
@@ -66,7 +73,7 @@ class Attend:
             + ["--beams", str(row.get("beams")), "--batch", str(row.get("batch"))],
         }[row["work"]]
         common = ["--format", "json", "--no-limits", "--threads", str(options.threads)]
-        common += ["--repetitions", str(options.samples)]
+        common += ["--repetitions", str(options.samples), "--dtype", self.setting]
         out, well, complaint, peak = run([self.program, "bench", os.path.abspath(model), *common, *flags])
         if not well:
             result.refused = complaint

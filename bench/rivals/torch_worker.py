@@ -40,28 +40,36 @@ def decoder():
     model = opened(transformers.AutoModelForCausalLM)
     depth, count = job["depth"], job["tokens"]
     ids = drawn(model, 1, depth + count)
-    cache = DynamicCache()
+    base = DynamicCache()
     if depth:
-        model(ids[:, :depth], past_key_values=cache, logits_to_keep=1)
+        model(ids[:, :depth], past_key_values=base, logits_to_keep=1)
 
-    def read():
-        model(ids[:, depth:], past_key_values=cache, logits_to_keep=1).logits.argmax()
+    def behind():
+        """The cache with what stands before, and nothing else."""
+        if depth == 0:
+            return DynamicCache()
+        added = base.get_seq_length() - depth
+        if added:
+            base.crop(-added)
+        return base
 
-    def write():
+    def read(cache, count):
+        model(ids[:, depth : depth + count], past_key_values=cache, logits_to_keep=1).logits.argmax()
+
+    def write(cache, count):
         token = ids[:, depth : depth + 1]
         for _ in range(count):
             token = model(token, past_key_values=cache, logits_to_keep=1).logits[:, -1].argmax(-1, keepdim=True)
 
-    def once():
-        work = read if job["work"] == "prefill" else write
-        started = time.perf_counter()
-        work()
-        seconds = time.perf_counter() - started
-        cache.crop(depth)
-        return seconds
+    work = read if job["work"] == "prefill" else write
 
-    model(ids[:, depth : depth + min(count, 16)], past_key_values=cache, logits_to_keep=1)
-    cache.crop(depth)
+    def once():
+        cache = behind()
+        started = time.perf_counter()
+        work(cache, count)
+        return time.perf_counter() - started
+
+    work(behind(), min(count, 16))
     return common.repeat(job, once, count)
 
 

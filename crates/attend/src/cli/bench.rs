@@ -29,8 +29,8 @@ use std::path::{Path, PathBuf};
   attend bench model.gguf --format json > before.json
   attend bench model.gguf --compare before.json
 
-A decoder reads prompts (prefill) and writes (decode); an encoder encodes; an encoder-decoder answers sources. Each row is
-measured several times after a warm-up: its median, the least and the most, the peak of memory, and the shares that it
+A decoder reads prompts (prefill) and writes (decode); an encoder encodes; an encoder-decoder answers sources. Each row is \
+measured several times after a warm-up: its median, the least and the most, the peak of memory, and the shares that it \
 reaches of the bandwidth and of the rate of products that `attend doctor` measures.")]
 pub struct BenchArgs {
     /// What to measure; the default model when absent

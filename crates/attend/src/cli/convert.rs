@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
   attend convert -m ./SmolLM2-135M smollm2.gguf --dtype f32
   attend convert -m model-q8_0.gguf ./model --dtype bf16    a GGUF file as a Hugging Face folder
 
-The tokenizer, the chat template and the defaults of generation go with the weights. Vectors are written in 32 bits in
+The tokenizer, the chat template and the defaults of generation go with the weights. Vectors are written in 32 bits in \
 GGUF files, as every reader of the format expects. `attend quantize` writes the smaller types.")]
 pub struct ConvertArgs {
     /// Where to write: a name that ends in .gguf is a GGUF file, any other a folder

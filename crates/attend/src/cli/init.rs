@@ -12,7 +12,7 @@ use std::path::PathBuf;
   attend init palm.toml my-model
   attend init small.json my-model --seed 7 --weights bf16
 
-The folder holds the description and model.safetensors, with tensors under our own names. With a tokenizer.json beside
+The folder holds the description and model.safetensors, with tensors under our own names. With a tokenizer.json beside \
 them it is a model as any other: `attend run -m my-model`.")]
 pub struct InitArgs {
     /// A description: a .toml or .json file (docs/specs.md)

@@ -19,7 +19,7 @@ use std::io::Write;
   attend logits -m bert-folder \"Paris is the [MASK] of France.\" --all
   attend logits -m classifier-folder \"I liked it\" --json
 
-A language model gives a row for each token (the last one unless --all), a classifier one row for the text or one for
+A language model gives a row for each token (the last one unless --all), a classifier one row for the text or one for \
 each token.")]
 pub struct LogitsArgs {
     /// The text; standard input when absent

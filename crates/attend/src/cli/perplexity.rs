@@ -22,8 +22,8 @@ use std::path::PathBuf;
   cat book.txt | attend perplexity --window 1024 --stride 512 --json
   attend perplexity --file wiki.test.raw --method halves --window 512
 
-strided scores every token with at least window - stride tokens before it (the method of the Hugging Face
-documentation); halves scores the second half of separate windows (the method of llama.cpp). Figures of the two cannot
+strided scores every token with at least window - stride tokens before it (the method of the Hugging Face \
+documentation); halves scores the second half of separate windows (the method of llama.cpp). Figures of the two cannot \
 be compared.")]
 pub struct PerplexityArgs {
     /// A file that holds the text, or the text itself; standard input when neither it nor --file is given

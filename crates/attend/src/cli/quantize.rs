@@ -19,8 +19,9 @@ use std::path::PathBuf;
   attend quantize -m model-f16.gguf model-q5.gguf --type q5_k_m     from a GGUF file
   attend quantize -m ./model out.gguf --type q4_k_m --tensor 'attn_v=q8_0' --tensor 'blk\\.0\\.=f16'
 
-Vectors and norms stay in 32 bits, tables of positions in 16, and so do value projections of encoders under q8_0. Where the rows of a matrix do not fill the blocks of its type, a type of smaller blocks
-takes its place, and it is said. `attend perplexity --reference` tells what a type costs.")]
+Vectors and norms stay in 32 bits, tables of positions in 16, and so do value projections of encoders under q8_0. \
+Where the rows of a matrix do not fill the blocks of its type, a type of smaller blocks takes its place, and it is \
+said. `attend perplexity --reference` tells what a type costs.")]
 pub struct QuantizeArgs {
     /// The file to write; its name ends in .gguf
     pub out: PathBuf,

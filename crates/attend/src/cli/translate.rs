@@ -14,7 +14,7 @@ use clap::Args;
   attend translate -m some/t5 --source-lang en --target-lang de --beams 4 \"The house is wonderful.\"
   cat lines.txt | attend translate -m some/opus-mt-en-ROMANCE --target-lang fra
 
-Languages are codes as the model spells them (fr_XX, fra_Latn, fr), other codes of the same language, or its English name.
+Languages are codes as the model spells them (fr_XX, fra_Latn, fr), other codes of the same language, or its English name. \
 A translation stands on a line; with --n, each of the best behind its score.")]
 pub struct TranslateArgs {
     #[command(flatten)]

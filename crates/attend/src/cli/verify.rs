@@ -9,7 +9,7 @@ use std::path::PathBuf;
   attend verify goldens --filter '^llama'
   attend verify my-model-recorded --json
 
-Each case runs twice, watched (textbook attention, every place compared) and as users get it; both must agree with the
+Each case runs twice, watched (textbook attention, every place compared) and as users get it; both must agree with the \
 reference. The last line counts the cases; the exit code is 1 when one failed.")]
 pub struct VerifyArgs {
     /// Folders that hold golden cases, at any depth

@@ -30,7 +30,7 @@ use std::io::Write;
   attend chat
   attend chat -m model.gguf --system \"Answer in one sentence.\" --temperature 0.7
 
-In the conversation: /help lists the commands, \"\"\" begins and ends a text of several lines, a \\ at a line's end goes on
+In the conversation: /help lists the commands, \"\"\" begins and ends a text of several lines, a \\ at a line's end goes on \
 in the next one, Ctrl-C ends an answer, Ctrl-D or /exit leaves.")]
 pub struct ChatArgs {
     #[command(flatten)]

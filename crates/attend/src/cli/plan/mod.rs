@@ -27,7 +27,7 @@ use std::io::Write;
   attend plan palm.toml --weights q4_k --json
   attend plan --list
 
-MODEL is a model as for every command, a description (.toml or .json), a config.json, or one of the well-known models
+MODEL is a model as for every command, a description (.toml or .json), a config.json, or one of the well-known models \
 that --list names. Nothing is loaded and nothing is fetched for those.")]
 pub struct PlanArgs {
     /// What to plan for; the default model when absent

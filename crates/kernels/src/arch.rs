@@ -334,12 +334,12 @@ macro_rules! for_each_arch {
                 Isa::Avx2 => unsafe { avx2($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => unsafe { avx512($($arg),*) },
+                Isa::Avx512 | Isa::Amx => unsafe { avx512($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "aarch64")]
                 Isa::Neon => unsafe { neon($($arg),*) },
                 #[cfg(not(target_arch = "x86_64"))]
-                Isa::Avx2 | Isa::Avx512 => unreachable!("refused above"),
+                Isa::Avx2 | Isa::Avx512 | Isa::Amx => unreachable!("refused above"),
                 #[cfg(not(target_arch = "aarch64"))]
                 Isa::Neon => unreachable!("refused above"),
             }

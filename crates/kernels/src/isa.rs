@@ -13,13 +13,15 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL and DQ; VNNI and BF16 are used where present.
     Avx512,
+    /// x86-64 with AMX, int8 and bf16, beside AVX-512 with VNNI.
+    Amx,
     /// AArch64 with Advanced SIMD; the dot-product extension is used where present.
     Neon,
 }
 
 impl Isa {
     /// Every family, whether or not this machine has it.
-    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Neon];
+    pub const ALL: [Isa; 5] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Amx, Isa::Neon];
 
     /// The name that `ATTEND_ISA` takes.
     pub const fn name(self) -> &'static str {
@@ -27,6 +29,7 @@ impl Isa {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
             Isa::Neon => "neon",
         }
     }
@@ -42,9 +45,9 @@ impl fmt::Display for Isa {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Machine {
     pub isa: Isa,
-    /// AVX-512 VNNI: 8-bit dot products in one instruction.
+    /// 8-bit dot products in one instruction: AVX-512 VNNI, or tiles under AMX.
     pub vnni: bool,
-    /// AVX-512 BF16: bf16 dot products in one instruction.
+    /// bf16 dot products in one instruction: AVX-512 BF16, or tiles under AMX.
     pub bf16: bool,
     /// The dot-product extension of AArch64.
     pub dotprod: bool,
@@ -58,13 +61,18 @@ impl Machine {
             Isa::Portable => Some(plain),
             Isa::Avx2 => has_avx2().then_some(plain),
             Isa::Avx512 => has_avx512().then(|| Machine { vnni: has_vnni(), bf16: has_bf16(), ..plain }),
+            Isa::Amx => {
+                (may_run_amx() && has_avx512() && has_vnni()).then_some(Machine { vnni: true, bf16: true, ..plain })
+            }
             Isa::Neon => has_neon().then(|| Machine { dotprod: has_dotprod(), ..plain }),
         }
     }
 
     /// The best family of this machine.
     fn best() -> Machine {
-        [Isa::Avx512, Isa::Avx2, Isa::Neon].into_iter().find_map(Machine::of).unwrap_or(Machine {
+        // Not what only an emulator runs.
+        let amx = Some(Isa::Amx).filter(|_| has_amx());
+        amx.into_iter().chain([Isa::Avx512, Isa::Avx2, Isa::Neon]).find_map(Machine::of).unwrap_or(Machine {
             isa: Isa::Portable,
             vnni: false,
             bf16: false,
@@ -72,13 +80,33 @@ impl Machine {
         })
     }
 
-    /// The best sound machine below this one: without its optional instructions, else of the family before it.
+    /// The best sound machine below this one: of the families of its processor, each with and without its optional
+    /// instructions.
     fn next_best(self) -> Machine {
-        let plain = Machine { vnni: false, bf16: false, dotprod: false, ..self };
-        let avx2 = Machine::of(Isa::Avx2).filter(|_| self.isa == Isa::Avx512);
-        let portable = Machine { isa: Isa::Portable, ..plain };
-        let mut below = [Some(plain), avx2].into_iter().flatten().filter(|below| *below != self);
+        let plain = |machine: Machine| Machine { vnni: false, bf16: false, dotprod: false, ..machine };
+        let portable = Machine { isa: Isa::Portable, ..plain(self) };
+        // Without the optional instructions AMX is what AVX-512 is without them.
+        let families: &[Isa] = match self.isa {
+            Isa::Amx => &[Isa::Avx512, Isa::Avx2],
+            Isa::Avx512 => &[Isa::Avx512, Isa::Avx2],
+            Isa::Avx2 => &[Isa::Avx2],
+            Isa::Neon => &[Isa::Neon],
+            Isa::Portable => &[],
+        };
+        let below = families.iter().filter_map(|&isa| Machine::of(isa)).flat_map(|found| [found, plain(found)]);
+        let mut below = below.filter(|below| *below != self);
         below.find(|below| soundness::fault(*below).is_none()).unwrap_or(portable)
+    }
+
+    /// Whether weights of block types are multiplied in tiles where rows are many.
+    pub(crate) fn int8_tiles(self) -> bool {
+        self.isa == Isa::Amx && self.vnni
+    }
+
+    /// Whether weights of 16 bits are multiplied in tiles.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn bf16_tiles(self) -> bool {
+        self.isa == Isa::Amx && self.bf16
     }
 
     /// The machine that a value of `ATTEND_ISA` asks for; absent or empty means the best.
@@ -88,7 +116,7 @@ impl Machine {
         };
         let found = Isa::ALL.into_iter().find(|isa| isa.name().eq_ignore_ascii_case(name));
         let isa = found.ok_or_else(|| {
-            format!("ATTEND_ISA={name}: unknown instruction set; known: portable, avx2, avx512, neon")
+            format!("ATTEND_ISA={name}: unknown instruction set; known: portable, avx2, avx512, amx, neon")
         })?;
         Machine::of(isa).ok_or_else(|| {
             let have: Vec<&str> = available().into_iter().map(Isa::name).collect();
@@ -159,6 +187,19 @@ pub fn replaced() -> Option<&'static str> {
 /// Every family that this machine can run, the portable one first.
 pub fn available() -> Vec<Isa> {
     Isa::ALL.into_iter().filter(|&isa| Machine::of(isa).is_some()).collect()
+}
+
+#[cfg(target_arch = "x86_64")]
+use crate::amx::{has_amx, may_run_amx};
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_amx() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn may_run_amx() -> bool {
+    false
 }
 
 /// True where every named feature is found; false on the architectures that lack it.

@@ -2,6 +2,8 @@
 
 mod activation;
 mod aligned;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod arch;
 mod attention;
 mod chunks;

@@ -32,6 +32,8 @@ const TYPES: [DType; 16] = [
 ];
 /// Outputs and inputs of the matrices: more than one panel and one block, and not a multiple of a panel.
 const ROWS: usize = 21;
+/// Rows of activations that fill two tiles of AMX, and a rest.
+const MANY: usize = 34;
 const COLS: usize = 256;
 
 /// What a machine computes differently from the portable twin: a line that names the kernel.
@@ -74,8 +76,12 @@ fn matmul_fault(machine: Machine, portable: Machine, dtype: DType) -> Option<Str
     let mut bytes = vec![0; dtype.bytes(weights.len())?];
     quantize(dtype, &weights, &mut bytes).ok()?;
     for compute in [Compute::Native, Compute::F32] {
-        for rows in [1, 6] {
-            let x = noise(77, rows * COLS);
+        let tiles = machine.isa == Isa::Amx && compute == Compute::Native;
+        let rows: &[usize] = if tiles { &[1, 6, MANY] } else { &[1, 6] };
+        for &rows in rows {
+            let mut x = noise(77, rows * COLS);
+            // One that stands out of its row.
+            x[COLS / 2] = 30.0;
             let product = |machine: Machine| {
                 let mut out = vec![0.0; rows * ROWS];
                 Matrix::on(machine, compute, (ROWS, COLS), dtype, &bytes).ok()?.matmul(&x, &mut out);

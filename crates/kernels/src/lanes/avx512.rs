@@ -37,6 +37,25 @@ pub(super) fn run_bf16(kernel: impl Kernel) {
     unsafe { enter(kernel) }
 }
 
+/// The lanes that stand beside tiles.
+pub(crate) type Vnni = Avx512<true, false>;
+
+/// A computation over the lanes that stand beside tiles.
+pub(crate) trait BesideTiles {
+    /// Implementations are `#[inline(always)]`.
+    fn run(self, lanes: Vnni);
+}
+
+/// As [`run_int`]; whoever calls it has detected AMX, which comes with VNNI.
+pub(crate) fn run_beside_tiles(kernel: impl BesideTiles) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+    fn enter(kernel: impl BesideTiles) {
+        kernel.run(Avx512::<true, false>(()));
+    }
+    // SAFETY: a `Machine` says `Amx` only where these features were detected.
+    unsafe { enter(kernel) }
+}
+
 /// Intrinsics, which are safe to run where the token exists.
 macro_rules! found {
     ($body:expr) => {{
@@ -220,6 +239,19 @@ impl IntLanes for Avx512<true, false> {
     #[inline(always)]
     fn dot_signed(self, sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
         self.dot(sum, found!(_mm512_xor_si512(codes, _mm512_set1_epi8(-128))), x)
+    }
+}
+
+impl Vnni {
+    /// Sixteen whole numbers.
+    #[inline(always)]
+    pub(crate) fn load_int(self, x: &[i32; 16]) -> __m512i {
+        found!(_mm512_loadu_si512(x.as_ptr().cast()))
+    }
+    /// Writes every code less `zero`.
+    #[inline(always)]
+    pub(crate) fn store_less(self, codes: __m512i, zero: u8, out: &mut [u8; 64]) {
+        found!(_mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_sub_epi8(codes, _mm512_set1_epi8(zero as i8))))
     }
 }
 

@@ -13,7 +13,7 @@ mod neon;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx512::spread;
+pub(crate) use avx512::{BesideTiles, Vnni, run_beside_tiles, spread};
 
 use crate::isa::{Isa, Machine};
 
@@ -126,7 +126,7 @@ pub(crate) fn dispatch_float(machine: Machine, kernel: impl Kernel) {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => avx2::run(kernel),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => avx512::run(kernel),
+        Isa::Avx512 | Isa::Amx => avx512::run(kernel),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => neon::run(kernel),
         _ => portable::run(kernel),
@@ -137,9 +137,9 @@ pub(crate) fn dispatch_float(machine: Machine, kernel: impl Kernel) {
 pub(crate) fn dispatch_int(machine: Machine, kernel: impl IntKernel) {
     match machine.isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 if machine.vnni => avx512::run_int(kernel),
+        Isa::Avx512 | Isa::Amx if machine.vnni => avx512::run_int(kernel),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Avx512 => avx2::run_int(kernel),
+        Isa::Avx2 | Isa::Avx512 | Isa::Amx => avx2::run_int(kernel),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon if machine.dotprod => neon::run_dotprod(kernel),
         #[cfg(target_arch = "aarch64")]

@@ -1,12 +1,18 @@
 //! Products in bf16: weights and activations rounded to bf16, two products at a time added in f32, in one chain over
 //! each 256 inputs as in `float`. For machines with an instruction for it.
 
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+
 use super::float::{CHAIN, Rows, Sums, with_height};
 use super::tasks::{Output, Part};
 use crate::isa::Machine;
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch_bf16};
 use crate::quant::f32_to_bf16;
 use std::array::from_mut;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use tiles::Tiles;
 
 /// Pairs of inputs of a chain.
 const PAIRS: usize = CHAIN / 2;

@@ -6,12 +6,15 @@
 //! tile with one that has them adds zeros.
 
 mod rounding;
+#[cfg(target_arch = "x86_64")]
+mod sixteen;
 
 use super::codes::{RUN, group, run_of};
 use super::panels;
 use super::scales::{Packed, Subs};
 use super::tasks::{Output, Part};
-use crate::lanes::{IntKernel, IntLanes, WIDTH, room};
+use crate::isa::Machine;
+use crate::lanes::{IntKernel, IntLanes, WIDTH, dispatch_int, room};
 use crate::quant::{Coding, MAX_BLOCK, MAX_SUBS};
 pub(crate) use rounding::{Activations, Form};
 use rounding::{Codes, FINE, Rows, Run};
@@ -26,6 +29,15 @@ pub(crate) struct Int8<'a, B> {
     pub(crate) out: &'a Output<'a, f32>,
     pub(crate) part: Part,
     pub(crate) block: PhantomData<B>,
+}
+
+/// One part of a product.
+pub(crate) fn multiply<B: Packed>(machine: Machine, task: Int8<'_, B>) {
+    #[cfg(target_arch = "x86_64")]
+    if machine.int8_tiles() {
+        return sixteen::multiply_task(machine, task);
+    }
+    dispatch_int(machine, task);
 }
 
 /// Rows of activations that share a panel's unpacked scales: a multiple of every tile's height, and few enough that
@@ -109,12 +121,14 @@ impl<B: Packed> Int8<'_, B> {
     ) {
         let rows = self.part.rows.clone();
         // Tiles lie in the order of their heights; a part begins with a whole tile.
-        let (in_eights, in_fours) = (self.x.eights.rows(), self.x.eights.rows() + self.x.fours.rows());
+        let in_sixteens = self.x.sixteens.rows();
+        let in_eights = in_sixteens + self.x.eights.rows();
+        let in_fours = in_eights + self.x.fours.rows();
         let (eights, fours) = (in_eights.clamp(rows.start, rows.end), in_fours.clamp(rows.start, rows.end));
         // Lanes that make no use of a height have no code for it.
         if L::INT_ROWS == 8 {
             for row in (rows.start..eights).step_by(8) {
-                let x = self.x.eights.tile(row / 8, &runs);
+                let x = self.x.eights.tile((row - in_sixteens) / 8, &runs);
                 tile::<L, B, 8, P>(l, blocks, x, sums, row - rows.start);
             }
         }

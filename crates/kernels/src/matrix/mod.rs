@@ -19,7 +19,7 @@ mod together;
 pub use builder::MatrixBuilder;
 pub use together::matmul_all;
 
-use crate::isa::{Isa, Machine};
+use crate::isa::Machine;
 use crate::lanes::WIDTH;
 use crate::{DType, KernelError};
 use builder::Line;
@@ -49,7 +49,7 @@ enum Arithmetic {
 impl Arithmetic {
     /// What a machine multiplies weights of `dtype` with.
     fn of(machine: Machine, dtype: DType, compute: Compute) -> Arithmetic {
-        let bf16 = machine.isa == Isa::Avx512 && machine.bf16 && matches!(dtype, DType::BF16 | DType::F16);
+        let bf16 = machine.bf16 && matches!(dtype, DType::BF16 | DType::F16);
         match compute {
             Compute::Native if dtype.is_quantized() => Arithmetic::Int8,
             Compute::Native if bf16 => Arithmetic::Bf16,

@@ -1,6 +1,8 @@
 //! What matrices and products will take, told without making them: the same arithmetic as [`super::MatrixBuilder`]'s and
 //! [`Matrix::matmul`]'s, for plans.
 
+#[cfg(target_arch = "x86_64")]
+use super::bf16;
 use super::builder::Line;
 use super::panels::Layout;
 use super::together::Key;
@@ -51,6 +53,8 @@ fn scratch_on(machine: Machine, m: usize, cols: usize, dtypes: &[DType], compute
             // A single row is read where it lies.
             Key::Float(_) if m == 1 => 0,
             Key::Float(_) => m.saturating_mul(cols).saturating_mul(size_of::<f32>()),
+            #[cfg(target_arch = "x86_64")]
+            Key::Bf16(machine) if machine.bf16_tiles() => bf16::Tiles::bytes_for(m, cols),
             Key::Bf16(_) => m.saturating_mul(cols.div_ceil(2)).saturating_mul(size_of::<u32>()),
             Key::Int8(form) => int8::Activations::bytes_for(form, m, cols),
         });

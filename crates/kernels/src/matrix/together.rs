@@ -7,7 +7,6 @@ use super::{Arithmetic, Matrix, bf16};
 use crate::DType;
 use crate::gemm::View;
 use crate::isa::Machine;
-use crate::lanes::dispatch_int;
 use crate::pool::parallel;
 use crate::quant::with_block;
 use std::marker::PhantomData;
@@ -16,6 +15,8 @@ use std::marker::PhantomData;
 enum Laid<'a> {
     Float(Rows<'a, f32>),
     Bf16(Rows<'static, u32>),
+    #[cfg(target_arch = "x86_64")]
+    Tiles(bf16::Tiles),
     Int8(Activations),
 }
 
@@ -104,6 +105,8 @@ impl Matrix {
                 let view = View { data: x, rows: x.len() / cols, cols, row_stride: cols, col_stride: 1 };
                 Laid::Float(Rows::of(machine, view))
             }
+            #[cfg(target_arch = "x86_64")]
+            Key::Bf16(_) if machine.bf16_tiles() => Laid::Tiles(bf16::Tiles::new(machine, x, cols)),
             Key::Bf16(_) => Laid::Bf16(bf16::lay(machine, x, cols)),
             Key::Int8(form) => Laid::Int8(Activations::new(form, x, cols)),
         }
@@ -122,10 +125,12 @@ impl Matrix {
         match x {
             Laid::Float(x) => float::part(self.machine, self, x, out, part, false),
             Laid::Bf16(x) => bf16::part(self.machine, self.panels(), x, out, part),
+            #[cfg(target_arch = "x86_64")]
+            Laid::Tiles(x) => x.part(self.panels(), out, part),
             Laid::Int8(x) => {
                 let (panels, panel_bytes) = (self.panels(), self.panel_bytes);
                 with_block!(self.dtype, B => {
-                    dispatch_int(self.machine, Int8::<B> { panels, panel_bytes, x, out, part, block: PhantomData });
+                    int8::multiply(self.machine, Int8::<B> { panels, panel_bytes, x, out, part, block: PhantomData });
                 }, _ => unreachable!("only block types are multiplied in eight bits"));
             }
         }

@@ -71,6 +71,8 @@ impl<'a, const R: usize> Rows<'a, R> {
 /// Rows of activations in eight bits: as many tiles as the machine's lanes make use of, then single rows.
 #[derive(Debug)]
 pub(crate) struct Activations {
+    /// For kernels in tiles of the processor.
+    pub(super) sixteens: Tiles<16>,
     pub(super) eights: Tiles<8>,
     pub(super) fours: Tiles<4>,
     pub(super) ones: Tiles<1>,
@@ -79,10 +81,12 @@ pub(crate) struct Activations {
 impl Activations {
     /// Rounds rows of `cols` (a multiple of 32).
     pub(crate) fn new(form: Form, x: &[f32], cols: usize) -> Activations {
-        let [eights, fours] = form.heights(x.len() / cols);
-        let (eights, rest) = x.split_at(8 * eights * cols);
+        let [sixteens, eights, fours] = form.heights(x.len() / cols);
+        let (sixteens, rest) = x.split_at(16 * sixteens * cols);
+        let (eights, rest) = rest.split_at(8 * eights * cols);
         let (fours, ones) = rest.split_at(4 * fours * cols);
         Activations {
+            sixteens: Tiles::of(form, sixteens, cols),
             eights: Tiles::of(form, eights, cols),
             fours: Tiles::of(form, fours, cols),
             ones: Tiles::of(form, ones, cols),
@@ -91,9 +95,10 @@ impl Activations {
 
     /// Bytes that `rows` rows take. Fine codes depend on the activations: those of one run in 64 are counted.
     pub(crate) fn bytes_for(form: Form, rows: usize, cols: usize) -> usize {
-        let [eights, fours] = form.heights(rows);
+        let [sixteens, eights, fours] = form.heights(rows);
         let tiles = Tiles::<8>::bytes_for(eights, cols).saturating_add(Tiles::<4>::bytes_for(fours, cols));
-        tiles.saturating_add(Tiles::<1>::bytes_for(rows - 8 * eights - 4 * fours, cols))
+        let tiles = tiles.saturating_add(Tiles::<16>::bytes_for(sixteens, cols));
+        tiles.saturating_add(Tiles::<1>::bytes_for(rows - 16 * sixteens - 8 * eights - 4 * fours, cols))
     }
 }
 
@@ -126,13 +131,20 @@ impl Form {
         }
         let mut form = Form { machine, rows: 1, halves: false, zero: 0, narrow: false };
         with_block!(dtype, B => dispatch_int(machine, Ask::<B>(&mut form, PhantomData)), _ => {});
+        if machine.int8_tiles() {
+            form.rows = 16;
+        }
         form
     }
 
-    /// How many tiles of eight rows, and of four, are made of `rows`.
-    fn heights(self, rows: usize) -> [usize; 2] {
-        let eights = if self.rows >= 8 { rows / 8 } else { 0 };
-        [eights, if self.rows >= 4 { (rows - 8 * eights) / 4 } else { 0 }]
+    /// How many tiles of sixteen rows, of eight and of four are made of `rows`.
+    fn heights(self, rows: usize) -> [usize; 3] {
+        let mut rest = rows;
+        [16, 8, 4].map(|height| {
+            let tiles = if self.rows >= height { rest / height } else { 0 };
+            rest -= height * tiles;
+            tiles
+        })
     }
 
     /// What sums of products begin with: minus `zero` times the sum of the activations' codes, so that the sums come to

@@ -16,6 +16,7 @@ impl Floats {
     pub(crate) fn reserve(&mut self, len: usize) {
         let lines = len.div_ceil(16);
         if lines > self.0.len() {
+            self.0.reserve_exact(lines - self.0.len());
             self.0.resize(lines, Line([0.0; 16]));
         }
     }

@@ -4,19 +4,28 @@
 //! own. [`flash`] is what runs; [`textbook`] is the same computation with the whole score matrix in sight, which it is
 //! tested against and which observers use; [`attention_backward`] is the gradient.
 
+mod ahead;
 mod backward;
 mod cut;
 mod flash;
 mod kv;
+mod load;
+mod mix;
+mod plan;
+mod scores;
+mod state;
 #[cfg(test)]
 mod tests;
 mod textbook;
+mod tile;
+mod weigh;
 
 use crate::Mask;
 pub use backward::{Gradients, attention_backward};
+pub use flash::flash;
 pub(crate) use flash::flash_on;
-pub use flash::{flash, flash_bytes};
 pub use kv::{KvBlocks, KvLayout, bytes_of};
+pub use plan::flash_bytes;
 pub use textbook::{attention_mix, attention_probs, attention_scores, textbook};
 
 /// The shape of one attention. MHA, GQA and MQA are its number of KV heads.

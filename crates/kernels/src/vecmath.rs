@@ -54,6 +54,20 @@ pub(crate) fn exp<A: Arch>(x: f32) -> f32 {
     (1.0 + fraction) * power_of_two(half) * power_of_two(n.wrapping_sub(half))
 }
 
+/// `2^x` for `x` up to 127, in a vector: relative error below 2e-7, 0 below 2^-126, exactly 1 at 0; NaN stays NaN.
+#[inline(always)]
+pub(crate) fn exp2<A: Arch>(x: A::Vector) -> A::Vector {
+    // Rounds as [`ROUNDER`] does, and leaves the exponent of the whole number's power in the low bits.
+    let rounder = A::splat(ROUNDER + 127.0);
+    let shifted = A::add(x, rounder);
+    let r = A::sub(x, A::sub(shifted, rounder));
+    let mut power = A::splat(1.535_336_2e-4);
+    for c in [1.339_887_5e-3, 9.618_437e-3, 5.550_332_4e-2, 0.240_226_48, std::f32::consts::LN_2, 1.0] {
+        power = A::multiply_add(power, r, A::splat(c));
+    }
+    A::unless_below(A::mul(power, A::exponent(shifted)), x, A::splat(-126.0))
+}
+
 /// `tanh x`, relative error below 4e-7.
 #[inline(always)]
 pub(crate) fn tanh<A: Arch>(x: f32) -> f32 {
@@ -129,6 +143,7 @@ pub(crate) mod tests {
         Tanh,
         Sigmoid,
         NormalCdf,
+        Exp2,
     }
 
     for_each_arch! {
@@ -143,6 +158,12 @@ pub(crate) mod tests {
                 Function::Tanh => tanh::<A>(*x),
                 Function::Sigmoid => sigmoid::<A>(*x),
                 Function::NormalCdf => normal_cdf::<A>(*x),
+                Function::Exp2 => {
+                    let mut lanes = [0.0; 16];
+                    A::store(exp2::<A>(A::splat(*x)), &mut lanes);
+                    assert!(lanes[..A::LANES].iter().all(|lane| lane.to_bits() == lanes[0].to_bits()));
+                    lanes[0]
+                }
             };
         }
     }
@@ -180,6 +201,7 @@ pub(crate) mod tests {
         check(Function::Tanh, 30.0, 4e-7, 0.0, f64::tanh);
         check(Function::Sigmoid, 80.0, 4e-7, 0.0, |x| 1.0 / (1.0 + (-x).exp()));
         check(Function::NormalCdf, 12.0, 0.0, 2.5e-7, normal_cdf_f64);
+        check(Function::Exp2, 126.0, 2e-7, 0.0, f64::exp2);
     }
 
     #[test]
@@ -195,7 +217,11 @@ pub(crate) mod tests {
             assert_eq!(on(isa, Function::Tanh, -0.0).to_bits(), (-0.0f32).to_bits());
             assert_eq!(on(isa, Function::Sigmoid, f32::NEG_INFINITY), 0.0);
             assert_eq!(on(isa, Function::NormalCdf, f32::INFINITY), 1.0);
-            for function in [Function::Exp, Function::Tanh, Function::Sigmoid, Function::NormalCdf] {
+            assert_eq!(on(isa, Function::Exp2, 0.0), 1.0);
+            assert_eq!(on(isa, Function::Exp2, -127.0), 0.0);
+            assert_eq!(on(isa, Function::Exp2, -3e38), 0.0);
+            assert_eq!(on(isa, Function::Exp2, f32::NEG_INFINITY), 0.0);
+            for function in [Function::Exp, Function::Tanh, Function::Sigmoid, Function::NormalCdf, Function::Exp2] {
                 assert!(on(isa, function, f32::NAN).is_nan(), "{function:?} hides a NaN on {isa}");
             }
         }

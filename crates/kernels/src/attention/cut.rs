@@ -1,412 +1,250 @@
-//! One cut of keys for one tile of rows: scores, weights, and the mix of values.
+//! One cut of keys for one tile of rows: loaded, compared with the queries, weighed and mixed.
+//!
+//! The stages stand in files of their own. Scores and weights are held for a block of rows at a time, so that they, the
+//! keys and the values stay in the first cache together.
 
-use super::kv::Side;
+use super::ahead::Ahead;
+use super::load::load;
+use super::mix::Mix;
+use super::scores::{compare, pack};
+use super::state::{Found, Reduced, State};
+use super::tile::Rows;
+use super::weigh::{Factors, weigh};
 use super::{Heads, Inputs};
 use crate::aligned::Floats;
-use crate::arch::{Arch, Tile};
-use crate::vecmath::{exp, fma, tanh};
+use crate::arch::Arch;
 use std::ops::Range;
 
 /// Keys in a cut; cuts start at its multiples of absolute position. Changing it changes bits.
 pub(super) const CUT: usize = 64;
 /// Widths are filled up with zeros to a multiple of this, so that vectors of every length divide them.
-const PAD: usize = 16;
+pub(super) const PAD: usize = 16;
+/// Rows whose scores are held at once: a multiple of [`PAD`] and of every tile's height.
+const BLOCK: usize = 48;
 
-/// What a run of keys comes to, for each row of a tile: the largest score, the sum of `exp(score - max)`, and the
-/// values mixed with these weights.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Reduced {
-    /// `-inf` in a row that has seen no allowed key yet.
-    pub max: Vec<f32>,
-    pub sum: Vec<f32>,
-    /// `[rows, stride]`
-    mix: Floats,
-    pub stride: usize,
+/// The keys of a cut that a row may see, counted from the cut's start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Span {
+    pub start: u8,
+    pub end: u8,
 }
 
-impl Reduced {
-    pub fn empty(rows: usize, stride: usize) -> Reduced {
-        let mut reduced = Reduced::default();
-        reduced.clear(rows, stride);
-        reduced
-    }
+impl Span {
+    pub const WHOLE: Span = Span { start: 0, end: CUT as u8 };
 
-    /// Bytes of the lists for `rows` rows of values of `value_dim`.
-    pub fn bytes_for(rows: usize, value_dim: usize) -> usize {
-        rows.saturating_mul(2 + value_dim.next_multiple_of(PAD)).saturating_mul(size_of::<f32>())
-    }
-
-    fn clear(&mut self, rows: usize, stride: usize) {
-        self.stride = stride;
-        for (list, value) in [(&mut self.max, f32::NEG_INFINITY), (&mut self.sum, 0.0)] {
-            list.clear();
-            list.resize(rows, value);
-        }
-        self.mix.reserve(rows * stride);
-        self.mix[..rows * stride].fill(0.0);
-    }
-
-    /// One row's values, `[stride]`.
-    pub fn mix(&self, row: usize) -> &[f32] {
-        &self.mix[row * self.stride..(row + 1) * self.stride]
-    }
-
-    /// Takes in the keys that follow.
+    /// The part of a range of absolute keys that lies in a cut.
     #[inline(always)]
-    pub fn merge<A: Arch>(&mut self, next: &Reduced) {
-        for row in 0..self.max.len() {
-            if next.max[row] == f32::NEG_INFINITY {
-                continue;
-            }
-            let max = if next.max[row] > self.max[row] { next.max[row] } else { self.max[row] };
-            let (old, new) = (exp::<A>(self.max[row] - max), exp::<A>(next.max[row] - max));
-            self.max[row] = max;
-            self.sum[row] = fma::<A>(self.sum[row], old, next.sum[row] * new);
-            let range = row * self.stride..(row + 1) * self.stride;
-            for (mix, &next) in self.mix[range.clone()].iter_mut().zip(&next.mix[range]) {
-                *mix = fma::<A>(*mix, old, next * new);
-            }
-        }
+    pub fn within(range: &Range<usize>, cut: usize) -> Span {
+        let base = cut * CUT;
+        let start = range.start.clamp(base, base + CUT) - base;
+        let end = range.end.clamp(base, base + CUT) - base;
+        if start < end { Span { start: start as u8, end: end as u8 } } else { Span::default() }
     }
 
-    /// What a row's mix is to be multiplied by at the end; 0 for a row without keys.
     #[inline(always)]
-    pub fn factor<A: Arch>(&self, row: usize, sink: Option<f32>) -> f32 {
-        let (max, sum) = (self.max[row], self.sum[row]);
-        if max == f32::NEG_INFINITY {
-            return 0.0;
-        }
-        match sink {
-            None => 1.0 / sum,
-            Some(sink) => {
-                let top = if sink > max { sink } else { max };
-                let own = exp::<A>(max - top);
-                own / fma::<A>(sum, own, exp::<A>(sink - top))
+    pub fn is_empty(self) -> bool {
+        self.end == 0
+    }
+
+    #[inline(always)]
+    pub fn range(self) -> Range<usize> {
+        usize::from(self.start)..usize::from(self.end)
+    }
+
+    /// The keys that any of the rows may see, and those that all of them may.
+    #[inline(always)]
+    pub fn of_rows(spans: &[Span]) -> (Range<usize>, Range<usize>) {
+        let (mut any, mut all) = (CUT as u8..0, 0..CUT as u8);
+        for span in spans {
+            if !span.is_empty() {
+                any = any.start.min(span.start)..any.end.max(span.end);
             }
+            all = all.start.max(span.start)..all.end.min(span.end);
         }
+        let wide = |range: Range<u8>| usize::from(range.start)..usize::from(range.end);
+        (wide(any), wide(all))
     }
 }
 
-/// A thread's buffers: one cut of keys and values widened, the scores of a tile, and their reduction.
+/// Which rows a tile has: those of the query heads of one KV head, for a run of tokens.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
-    kv_head: usize,
+pub(super) struct Place {
+    pub kv_head: usize,
     /// Rows of the call; row `(token, g)` of the tile is `(token - tokens.start) * group + g`.
-    tokens: Range<usize>,
-    group: usize,
-    /// `[CUT, key stride]`, as read.
-    key_rows: Floats,
-    /// `[key stride, CUT]`: a vector holds neighbouring keys.
-    keys: Floats,
-    /// `[CUT, value stride]`
-    values: Floats,
-    key_stride: usize,
-    value_stride: usize,
-    /// `[rows, CUT]`; scores, then weights.
-    scores: Floats,
-    pub reduced: Reduced,
+    pub tokens: Range<usize>,
+    pub group: usize,
 }
 
-impl Scratch {
-    /// Bytes of the buffers for tiles of `rows` rows.
-    pub fn bytes_for(shape: &Heads, rows: usize) -> usize {
-        let (key, value) = (shape.key_dim.next_multiple_of(PAD), shape.value_dim.next_multiple_of(PAD));
-        let lists = CUT.saturating_mul(2 * key + value).saturating_add(rows.saturating_mul(CUT));
-        lists.saturating_mul(size_of::<f32>()).saturating_add(Reduced::bytes_for(rows, shape.value_dim))
-    }
-
-    pub fn prepare(&mut self, inputs: &Inputs, kv_head: usize, tokens: Range<usize>) {
-        self.kv_head = kv_head;
-        self.tokens = tokens;
-        self.group = inputs.shape.group();
-        self.key_stride = inputs.shape.key_dim.next_multiple_of(PAD);
-        self.value_stride = inputs.shape.value_dim.next_multiple_of(PAD);
-        // What an earlier tile left may stay: vectors cover it, but nobody reads what comes of it.
-        for (list, len) in [
-            (&mut self.key_rows, CUT * self.key_stride),
-            (&mut self.keys, CUT * self.key_stride),
-            (&mut self.values, CUT * self.value_stride),
-            (&mut self.scores, self.tokens.len() * self.group * CUT),
-        ] {
-            list.reserve(len);
-        }
-    }
-
+impl Place {
     pub fn rows(&self) -> usize {
         self.tokens.len() * self.group
     }
 
-    pub fn value_stride(&self) -> usize {
-        self.value_stride
-    }
-
-    /// The query of a row of the tile, `[key_dim]`.
+    /// Row of the call and query head of a row of the tile.
     #[inline(always)]
-    fn query<'a>(&self, inputs: &Inputs<'_, 'a>, row: usize) -> &'a [f32] {
-        let index =
-            (self.tokens.start + row / self.group) * inputs.shape.heads + self.kv_head * self.group + row % self.group;
-        let start = index * inputs.shape.key_dim;
-        &inputs.query[start..start + inputs.shape.key_dim]
+    pub fn token_and_head(&self, row: usize) -> (usize, usize) {
+        (self.tokens.start + row / self.group, self.kv_head * self.group + row % self.group)
+    }
+}
+
+/// A thread's buffers.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    pub place: Place,
+    factors: Factors,
+    pub key_stride: usize,
+    pub value_stride: usize,
+    /// The keys that each token of the tile may see, absolute, and those that all of them may.
+    ranges: Vec<Range<usize>>,
+    shared: Range<usize>,
+    /// The same within the cut, for each row.
+    spans: Vec<Span>,
+    /// `[rows, key stride]`, scaled.
+    queries: Floats,
+    /// `[16, key stride]`, as read.
+    pub key_rows: Floats,
+    /// `[key stride, CUT]`: a vector holds neighbouring keys.
+    pub keys: Floats,
+    /// `[CUT, value stride]`
+    pub values: Floats,
+    /// `[BLOCK, CUT]`; scores, then weights.
+    scores: Floats,
+    found: Found,
+    /// What the state's and the cut's mixes are multiplied by.
+    old: Floats,
+    new: Floats,
+    pub state: State,
+}
+
+impl Scratch {
+    /// Bytes of the buffers for tiles of `tokens` tokens.
+    pub fn bytes_for(shape: &Heads, tokens: usize) -> usize {
+        let (key, value) = (shape.key_dim.next_multiple_of(PAD), shape.value_dim.next_multiple_of(PAD));
+        let rows = tokens.saturating_mul(shape.group());
+        let of_cut = CUT.saturating_mul(key.saturating_add(value)).saturating_add(PAD * key + BLOCK * CUT);
+        let of_rows = rows.saturating_mul(key).saturating_add(6 * rows.next_multiple_of(PAD));
+        let floats = of_cut.saturating_add(of_rows).saturating_add(rows.saturating_mul(value));
+        let lists = tokens * size_of::<Range<usize>>() + rows * size_of::<Span>();
+        floats.saturating_mul(size_of::<f32>()).saturating_add(lists)
     }
 
-    /// The keys of a cut that a row of the tile may see, counted from the cut's start.
+    /// Turns to a tile that has seen no key yet.
     #[inline(always)]
-    fn allowed(&self, inputs: &Inputs, row: usize, cut: usize) -> Range<usize> {
-        within(inputs.range(self.tokens.start + row / self.group), cut)
-    }
-}
-
-/// The part of a range of absolute keys that lies in a cut, counted from the cut's start.
-#[inline(always)]
-fn within(range: Range<usize>, cut: usize) -> Range<usize> {
-    let base = cut * CUT;
-    let start = range.start.clamp(base, base + CUT) - base;
-    let end = range.end.clamp(base, base + CUT) - base;
-    start..end.max(start)
-}
-
-/// Reduces one cut for all rows of the tile that `scratch` was prepared for, into `scratch.reduced`.
-#[inline(always)]
-pub(super) fn reduce_cut<A: Arch>(inputs: &Inputs, scratch: &mut Scratch, cut: usize) {
-    scratch.reduced.clear(scratch.rows(), scratch.value_stride);
-    let rows = scratch.rows();
-    let span = (0..rows).step_by(scratch.group).map(|row| scratch.allowed(inputs, row, cut)).filter(|r| !r.is_empty());
-    let Some(span) = span.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)) else { return };
-    load::<A>(inputs, scratch, cut, span.clone());
-    let mut row = 0;
-    while row < rows {
-        row += match (rows - row, A::TILE) {
-            (1, _) => scores::<A, 1, 4>(inputs, scratch, row, &span),
-            (2, _) => scores::<A, 2, 4>(inputs, scratch, row, &span),
-            (3, Tile::SixByFour) => scores::<A, 3, 4>(inputs, scratch, row, &span),
-            (3, Tile::FourByTwo | Tile::SixByTwo) => scores::<A, 3, 2>(inputs, scratch, row, &span),
-            (4 | 5, Tile::SixByFour) => scores::<A, 4, 4>(inputs, scratch, row, &span),
-            (_, Tile::SixByFour) => scores::<A, 6, 4>(inputs, scratch, row, &span),
-            (6.., Tile::SixByTwo) => scores::<A, 6, 2>(inputs, scratch, row, &span),
-            (_, Tile::FourByTwo | Tile::SixByTwo) => scores::<A, 4, 2>(inputs, scratch, row, &span),
-        };
-    }
-    for row in 0..rows {
-        weigh::<A>(inputs, scratch, row, cut);
-    }
-    let mut row = 0;
-    while row < rows {
-        row += match (rows - row, A::TILE) {
-            (1, _) => mix_rows::<A, 1, 8>(inputs, scratch, row, cut),
-            (2, _) => mix_rows::<A, 2, 4>(inputs, scratch, row, cut),
-            (3, Tile::SixByFour) => mix_rows::<A, 3, 4>(inputs, scratch, row, cut),
-            (3, Tile::FourByTwo | Tile::SixByTwo) => mix_rows::<A, 3, 2>(inputs, scratch, row, cut),
-            (4 | 5, Tile::SixByFour) => mix_rows::<A, 4, 4>(inputs, scratch, row, cut),
-            (_, Tile::SixByFour) => mix_rows::<A, 6, 4>(inputs, scratch, row, cut),
-            (6.., Tile::SixByTwo) => mix_rows::<A, 6, 2>(inputs, scratch, row, cut),
-            (_, Tile::FourByTwo | Tile::SixByTwo) => mix_rows::<A, 4, 2>(inputs, scratch, row, cut),
-        };
-    }
-}
-
-/// Widens the keys and values of a cut that any row needs, and turns the keys on their side.
-#[inline(always)]
-fn load<A: Arch>(inputs: &Inputs, scratch: &mut Scratch, cut: usize, span: Range<usize>) {
-    let (kv, shape, head) = (inputs.kv, &inputs.shape, scratch.kv_head);
-    let (key_stride, value_stride) = (scratch.key_stride, scratch.value_stride);
-    for slot in span.clone() {
-        let key = &mut scratch.key_rows[slot * key_stride..][..shape.key_dim];
-        kv.read::<A>(shape, Side::Key, cut * CUT + slot, head, key);
-        let value = &mut scratch.values[slot * value_stride..][..shape.value_dim];
-        kv.read::<A>(shape, Side::Value, cut * CUT + slot, head, value);
-    }
-    for slot in (span.start / 8 * 8..span.end).step_by(8) {
-        for d in (0..shape.key_dim).step_by(8) {
-            let from = &scratch.key_rows[slot * key_stride + d..];
-            A::transpose8(from, key_stride, &mut scratch.keys[d * CUT + slot..], CUT);
+    pub fn prepare<A: Arch>(&mut self, inputs: &Inputs, kv_head: usize, tokens: Range<usize>) {
+        let shape = inputs.shape;
+        self.place = Place { kv_head, tokens, group: shape.group() };
+        self.factors = Factors::of(inputs.scores);
+        self.key_stride = shape.key_dim.next_multiple_of(PAD);
+        self.value_stride = shape.value_dim.next_multiple_of(PAD);
+        let rows = self.place.rows();
+        // What an earlier tile left may stay: vectors cover it, but nobody reads what comes of it.
+        for (list, len) in [
+            (&mut self.queries, rows * self.key_stride),
+            (&mut self.key_rows, PAD * self.key_stride),
+            (&mut self.keys, CUT * self.key_stride),
+            (&mut self.values, CUT * self.value_stride),
+            (&mut self.scores, BLOCK * CUT),
+            (&mut self.old, rows.next_multiple_of(PAD)),
+            (&mut self.new, rows.next_multiple_of(PAD)),
+        ] {
+            list.reserve(len);
         }
+        self.found.reserve(rows);
+        self.state.clear(rows, self.value_stride);
+        self.ranges.clear();
+        self.ranges.reserve_exact(self.place.tokens.len());
+        self.ranges.extend(self.place.tokens.clone().map(|token| inputs.range(token)));
+        let all = self.ranges.iter().cloned().reduce(|a, b| a.start.max(b.start)..a.end.min(b.end));
+        self.shared = all.unwrap_or(0..0);
+        self.spans.clear();
+        self.spans.reserve_exact(rows);
+        self.spans.resize(rows, Span::WHOLE);
+        pack::<A>(inputs, &self.place, self.factors.query, &mut self.queries, self.key_stride);
     }
-}
 
-/// `q . k` of `R` rows with all keys of the span, `V` vectors of keys at a time. Keys around the span that share a
-/// vector with it get numbers that nobody reads. Returns `R`.
-#[inline(always)]
-fn scores<A: Arch, const R: usize, const V: usize>(
-    inputs: &Inputs,
-    scratch: &mut Scratch,
-    row: usize,
-    span: &Range<usize>,
-) -> usize {
-    let step = V * A::LANES;
-    let queries: [&[f32]; R] = std::array::from_fn(|r| scratch.query(inputs, row + r));
-    let mut start = span.start / step * step;
-    while start < span.end {
-        let mut sums = [[A::splat(0.0); V]; R];
-        for (d, keys) in scratch.keys.chunks_exact(CUT).take(inputs.shape.key_dim).enumerate() {
-            let keys = &keys[start..start + step];
-            for r in 0..R {
-                let q = A::broadcast(&queries[r][d]);
-                for v in 0..V {
-                    sums[r][v] = A::multiply_add(q, A::load(&keys[v * A::LANES..]), sums[r][v]);
-                }
-            }
-        }
-        for (r, sums) in sums.into_iter().enumerate() {
-            for (v, sum) in sums.into_iter().enumerate() {
-                A::store(sum, &mut scratch.scores[(row + r) * CUT + start + v * A::LANES..]);
-            }
-        }
-        start += step;
+    /// Turns to `rows` rows of results that were kept.
+    pub fn clear(&mut self, rows: usize, stride: usize) {
+        self.old.reserve(rows.next_multiple_of(PAD));
+        self.new.reserve(rows.next_multiple_of(PAD));
+        self.state.clear(rows, stride);
     }
-    R
-}
 
-/// Turns one row's products into scores and those into weights, 0 where a key is forbidden.
-#[inline(always)]
-fn weigh<A: Arch>(inputs: &Inputs, scratch: &mut Scratch, row: usize, cut: usize) {
-    let allowed = scratch.allowed(inputs, row, cut);
-    let Some(scores) = scratch.scores[row * CUT..].first_chunk_mut::<CUT>() else { return };
-    scores[..allowed.start].fill(f32::NEG_INFINITY);
-    scores[allowed.end..].fill(f32::NEG_INFINITY);
-    let token = scratch.tokens.start + row / scratch.group;
-    let head = scratch.kv_head * scratch.group + row % scratch.group;
-    let keys = cut * CUT + allowed.start..cut * CUT + allowed.end;
-    let mut gathered = [0.0; CUT];
-    let bias = inputs.scores.bias.row((head, token, inputs.first_query + token), keys, &mut gathered);
-    modify::<A>(inputs, &mut scores[allowed], bias);
+    /// Takes in the next of them.
+    #[inline(always)]
+    pub fn merge<A: Arch>(&mut self, next: Reduced<&[f32]>) {
+        self.state.merge::<A>(next, &mut self.old, &mut self.new);
+    }
 
-    let mut max = lanes_max(scores);
-    if max == f32::NEG_INFINITY {
-        if !scores.iter().any(|x| x.is_nan()) {
-            scores.fill(0.0);
+    /// Finds what each row may see of a cut.
+    #[inline(always)]
+    fn look(&mut self, cut: usize) {
+        if Span::within(&self.shared, cut) == Span::WHOLE {
+            self.spans.fill(Span::WHOLE);
             return;
         }
-        // Nothing but NaN: let it through to the output.
-        max = 0.0;
-    }
-    let mut sums = [0.0f32; PAD];
-    for chunk in scores.as_chunks_mut::<PAD>().0 {
-        for (x, sum) in chunk.iter_mut().zip(&mut sums) {
-            *x = exp::<A>(*x - max);
-            *sum += *x;
-        }
-    }
-    let mut sum = 0.0;
-    for half in [8, 4, 2, 1] {
-        for i in 0..half {
-            sums[i] += sums[i + half];
-        }
-        sum = sums[0];
-    }
-    scratch.reduced.max[row] = max;
-    scratch.reduced.sum[row] = sum;
-}
-
-/// Scale, cap and bias of a row's allowed keys.
-#[inline(always)]
-fn modify<A: Arch>(inputs: &Inputs, scores: &mut [f32], bias: Option<&[f32]>) {
-    let modifiers = inputs.scores;
-    match bias {
-        Some(bias) if modifiers.bias_scaled => {
-            for (x, &bias) in scores.iter_mut().zip(bias) {
-                *x = (*x + bias) * modifiers.scale;
-            }
-        }
-        _ => {
-            for x in scores.iter_mut() {
-                *x *= modifiers.scale;
-            }
-        }
-    }
-    if let Some(cap) = modifiers.soft_cap {
-        for x in scores.iter_mut() {
-            *x = cap * tanh::<A>(*x / cap);
-        }
-    }
-    if let Some(bias) = bias.filter(|_| !modifiers.bias_scaled) {
-        for (x, &bias) in scores.iter_mut().zip(bias) {
-            *x += bias;
+        for (range, spans) in self.ranges.iter().zip(self.spans.chunks_exact_mut(self.place.group)) {
+            spans.fill(Span::within(range, cut));
         }
     }
 }
 
-/// The largest of the scores that are numbers.
+/// Takes a cut into the state or, where `kept` is given, writes there what it alone comes to. The keys of the cut
+/// `next` will be read after it.
 #[inline(always)]
-fn lanes_max(scores: &[f32; CUT]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; PAD];
-    for chunk in scores.as_chunks::<PAD>().0 {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = if x > *lane { x } else { *lane };
-        }
-    }
-    lanes.into_iter().fold(f32::NEG_INFINITY, |max, x| if x > max { x } else { max })
-}
-
-/// Mixes the values of `R` rows: together where all of them may see a key, each alone before and after. A forbidden
-/// key's value is never touched: it may be anything, and `0 * NaN` is not 0. Returns `R`.
-#[inline(always)]
-fn mix_rows<A: Arch, const R: usize, const V: usize>(
+pub(super) fn take_cut<A: Arch>(
     inputs: &Inputs,
     scratch: &mut Scratch,
-    row: usize,
     cut: usize,
-) -> usize {
-    let ranges: [Range<usize>; R] = std::array::from_fn(|r| scratch.allowed(inputs, row + r, cut));
-    let start = ranges.iter().map(|range| range.start).max().unwrap_or(0);
-    let end = ranges.iter().map(|range| range.end).min().unwrap_or(0);
-    // Without a common part, all keys of a row count as those before it.
-    let (start, end) = if start < end { (start, end) } else { (CUT, CUT) };
-    for after in [false, true] {
-        for (r, range) in ranges.iter().enumerate() {
-            let alone = if after { end.max(range.start)..range.end } else { range.start..range.end.min(start) };
-            mix::<A, 1, 8>(scratch, row + r, alone);
-        }
-        if !after {
-            mix::<A, R, V>(scratch, row, start..end);
+    next: Option<usize>,
+    mut kept: Option<Reduced<&mut [f32]>>,
+) {
+    scratch.look(cut);
+    let rows = scratch.place.rows();
+    let (any, _) = Span::of_rows(&scratch.spans);
+    scratch.found.clear(rows);
+    if !any.is_empty() {
+        let mut ahead = Ahead::new(inputs, scratch.place.kv_head, next, rows);
+        load::<A>(inputs, scratch, cut, any, &mut ahead);
+        for start in (0..rows).step_by(BLOCK) {
+            let out = kept.as_mut().map(|kept| &mut *kept.mix);
+            take_block::<A>(inputs, scratch, (cut, start..(start + BLOCK).min(rows)), &mut ahead, out);
         }
     }
-    R
+    if let Some(kept) = kept {
+        kept.max.copy_from_slice(&scratch.found.max[..kept.max.len()]);
+        kept.sum.copy_from_slice(&scratch.found.sum[..kept.sum.len()]);
+    }
 }
 
-/// Adds the weighted values of a range of keys to `R` rows, key after key, `V` vectors of the width at a time.
+/// [`take_cut`] for a block of rows, of a cut that is loaded.
 #[inline(always)]
-fn mix<A: Arch, const R: usize, const V: usize>(scratch: &mut Scratch, row: usize, keys: Range<usize>) {
-    if keys.is_empty() {
-        return;
+fn take_block<A: Arch>(
+    inputs: &Inputs,
+    scratch: &mut Scratch,
+    (cut, rows): (usize, Range<usize>),
+    ahead: &mut Ahead,
+    kept: Option<&mut [f32]>,
+) {
+    let Scratch { place, factors, spans, queries, keys, values, scores, found, old, new, state, .. } = scratch;
+    let spans = &spans[rows.clone()];
+    let Some(scores) = scores.as_chunks_mut::<CUT>().0.get_mut(..rows.len()) else { return };
+    let queries = Rows { data: &queries[rows.start * scratch.key_stride..], stride: scratch.key_stride };
+    compare::<A>(inputs, queries, keys, spans, ahead, scores);
+    weigh::<A>(inputs, factors, place, (cut, rows.clone()), spans, scores, found);
+    let padded = rows.start..rows.end.next_multiple_of(PAD);
+    let merge = kept.is_none();
+    if merge {
+        state.factors::<A>(&found.max, &found.sum, padded, old, new);
     }
     let stride = scratch.value_stride;
-    let mut start = 0;
-    while start + V * A::LANES <= stride {
-        mix_columns::<A, R, V>(scratch, row, keys.clone(), start);
-        start += V * A::LANES;
-    }
-    while start < stride {
-        mix_columns::<A, R, 1>(scratch, row, keys.clone(), start);
-        start += A::LANES;
-    }
-}
-
-#[inline(always)]
-fn mix_columns<A: Arch, const R: usize, const V: usize>(
-    scratch: &mut Scratch,
-    row: usize,
-    keys: Range<usize>,
-    start: usize,
-) {
-    let (stride, width) = (scratch.value_stride, V * A::LANES);
-    let mut sums = [[A::splat(0.0); V]; R];
-    for (r, sums) in sums.iter_mut().enumerate() {
-        for (v, sum) in sums.iter_mut().enumerate() {
-            *sum = A::load(&scratch.reduced.mix[(row + r) * stride + start + v * A::LANES..]);
-        }
-    }
-    for key in keys {
-        let values = &scratch.values[key * stride + start..][..width];
-        for (r, sums) in sums.iter_mut().enumerate() {
-            let weight = A::broadcast(&scratch.scores[(row + r) * CUT + key]);
-            for (v, sum) in sums.iter_mut().enumerate() {
-                *sum = A::multiply_add(weight, A::load(&values[v * A::LANES..]), *sum);
-            }
-        }
-    }
-    for (r, sums) in sums.into_iter().enumerate() {
-        for (v, sum) in sums.into_iter().enumerate() {
-            A::store(sum, &mut scratch.reduced.mix[(row + r) * stride + start + v * A::LANES..]);
-        }
-    }
+    let out = kept.unwrap_or(&mut state.mix);
+    let mix = Mix {
+        weights: scores,
+        spans,
+        max: &found.max[rows.clone()],
+        factors: merge.then_some((&old[rows.clone()], &new[rows.clone()])),
+        values,
+        stride,
+    };
+    mix.write::<A>(ahead, &mut out[rows.start * stride..rows.end * stride]);
 }

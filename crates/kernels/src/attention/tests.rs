@@ -1,9 +1,11 @@
 //! Flash against the textbook on every instruction set, its bits under every way of cutting the work, and the gradient
 //! against central differences.
 
+mod work;
+
 use super::flash::flash_on;
 use super::*;
-use crate::{DType, Isa, available, dequantize, pool, quantize};
+use crate::{DType, Isa, available, dequantize, quantize};
 use attend_testkit::golden::{Random, assert_close, assert_same_bits};
 
 /// Buckets of a gathered bias.
@@ -266,72 +268,6 @@ fn flash_reads_every_cache_type_as_stored() {
             }
         }
     }
-}
-
-/// Whole, chunked, token by token; one block or many; one thread or several; alone or with others: the same bits.
-#[test]
-fn bits_do_not_depend_on_how_the_work_is_cut() {
-    let mut random = Random(4);
-    let before = pool::threads();
-    for mask in MASKS
-        .into_iter()
-        .filter(|mask| matches!(mask, Mask::Causal | Mask::Chunked { .. } | Mask::Window { right: 0, .. }))
-    {
-        let mut problem = Problem::new(&mut random, heads(6, 2, 40, 24), 300, 300, mask);
-        problem.set_bias(2, &mut random);
-        problem.sinks = Some(random.normals(6));
-        for isa in available() {
-            pool::set_threads(1);
-            let whole = KvBlocks::from_f32(&problem.key, &problem.value, problem.keys);
-            let want = problem.flash(isa, &whole);
-            for (threads, chunk, block_tokens, layout) in [
-                (1, 1, 300, KvLayout::TokenMajor),
-                (3, 1, 16, KvLayout::HeadMajor),
-                (2, 7, 17, KvLayout::TokenMajor),
-                (4, 64, 32, KvLayout::HeadMajor),
-                (2, 133, 64, KvLayout::HeadMajor),
-                (5, 300, 1, KvLayout::TokenMajor),
-            ] {
-                pool::set_threads(threads);
-                let got = in_chunks(&problem, isa, chunk, block_tokens, layout);
-                assert_same_bits(&format!("{isa} {mask:?} {threads} threads, {chunk} a chunk"), &got, &want);
-            }
-        }
-    }
-    pool::set_threads(before);
-}
-
-/// Computes a problem chunk by chunk, with only the keys so far in the cache, and all chunks in one list of calls.
-fn in_chunks(problem: &Problem, isa: Isa, chunk: usize, block_tokens: usize, layout: KvLayout) -> Vec<f32> {
-    let stores: Vec<(usize, Store)> = (0..problem.keys)
-        .step_by(chunk)
-        .map(|start| {
-            let end = (start + chunk).min(problem.keys);
-            let so_far = Problem {
-                keys: end,
-                key: problem.key[..end * problem.shape.kv_heads * problem.shape.key_dim].to_vec(),
-                value: problem.value[..end * problem.shape.kv_heads * problem.shape.value_dim].to_vec(),
-                ..problem.clone()
-            };
-            (start, so_far.store((DType::F32, DType::F32), layout, block_tokens))
-        })
-        .collect();
-    let mut out = vec![f32::NAN; problem.out_len()];
-    let (q_width, o_width) =
-        (problem.shape.heads * problem.shape.key_dim, problem.shape.heads * problem.shape.value_dim);
-    let outs = out.chunks_mut(chunk * o_width);
-    let queries = problem.query.chunks(chunk * q_width);
-    let mut calls: Vec<Call> = stores
-        .iter()
-        .zip(queries.zip(outs))
-        .map(|((start, store), (query, out))| {
-            let scores = problem.scores();
-            Call { shape: problem.shape, query, first_query: *start, kv: store.view(), scores, out }
-        })
-        .collect();
-    flash_on(isa, &mut calls);
-    drop(calls);
-    out
 }
 
 #[test]

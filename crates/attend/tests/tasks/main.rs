@@ -7,5 +7,6 @@ mod converted;
 mod formats;
 mod heads;
 mod pooling;
+mod ranking;
 mod recorded;
 mod support;

@@ -36,6 +36,9 @@ pub const NAMES: [(Pooling, &str, &str); 6] = [
 /// The ways that GGUF has a number for, under `pooling_type`.
 const GGUF: [(usize, Pooling); 4] = [(0, Pooling::None), (1, Pooling::Mean), (2, Pooling::Cls), (3, Pooling::Last)];
 
+/// The number there of no vector at all, but a score by the file's classifier.
+pub(super) const GGUF_RANK: usize = 4;
+
 impl Pooling {
     /// A way by either of the names that files, and the command line, have for it.
     pub fn named(name: &str) -> Option<Pooling> {

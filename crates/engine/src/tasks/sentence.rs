@@ -10,7 +10,7 @@
 //! config_sentence_transformers.json   prompts, default_prompt_name, similarity_fn_name
 //! ```
 
-use super::pooling::{NAMES, Pooling, normalize};
+use super::pooling::{GGUF_RANK, NAMES, Pooling, normalize};
 use super::reader::length;
 use super::similarity::Similarity;
 use super::sparse::Sparse;
@@ -255,10 +255,13 @@ impl Sentence {
         Ok(())
     }
 
-    /// GGUF's number of a pooling; its readers scale vectors to length 1.
+    /// GGUF's number of a pooling; its readers scale vectors to length 1. A number that asks for scores of pairs says nothing
+    /// of vectors.
     fn read_metadata(&mut self, config: &Config) -> Result<(), Error> {
         self.modules.push(Module::Normalize);
-        let Some(number) = config.usize_opt("pooling_type")? else { return Ok(()) };
+        let Some(number) = config.usize_opt("pooling_type")?.filter(|number| *number != GGUF_RANK) else {
+            return Ok(());
+        };
         let known = Pooling::of_gguf(number);
         self.pooling = vec![known.ok_or_else(|| config.bad("pooling_type", format!("{number} is not supported")))?];
         Ok(())

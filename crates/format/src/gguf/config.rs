@@ -100,6 +100,7 @@ pub(crate) fn from_metadata(metadata: &Metadata, tensors: &Tensors) -> Result<Co
     }
     fields.vocabulary(architecture)?;
     fields.rope_scaling(architecture)?;
+    fields.labels(architecture)?;
     let output = "output.weight";
     let tied = !tensors.infos().contains_key(output) && !tensors.unreadable().contains_key(output);
     fields.map.insert("tie_word_embeddings".into(), tied.into());
@@ -136,6 +137,19 @@ impl Fields<'_> {
             return Ok(());
         }
         self.copy(format!("{architecture}.vocab_size"), "vocab_size")
+    }
+
+    /// The names of a classifier's outputs.
+    fn labels(&mut self, architecture: &str) -> Result<(), Error> {
+        let key = format!("{architecture}.classifier.output_labels");
+        let Some(labels) = self.metadata.strings(&key)? else { return Ok(()) };
+        if labels.len() > MAX_LIST {
+            return Err(self.metadata.bad(&key, "names more labels than any classifier has"));
+        }
+        let named = labels.iter().enumerate().map(|(index, label)| (index.to_string(), label.into()));
+        let named: Map<String, Json> = named.collect();
+        self.set("id2label", &key, Json::Object(named));
+        Ok(())
     }
 
     fn rope_scaling(&mut self, architecture: &str) -> Result<(), Error> {

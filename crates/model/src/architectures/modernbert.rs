@@ -23,7 +23,12 @@ fn names(spec: &ModelSpec) -> Tables {
         Head::None | Head::Lm(_) => &[HF],
         Head::Sequence { .. } | Head::Token { .. } | Head::Span { .. } => &[HF, CLASSIFIER],
     };
-    Tables { hf, gguf: &[include_str!("../names/modernbert.gguf.txt")] }
+    const GGUF: &str = include_str!("../names/modernbert.gguf.txt");
+    let gguf: &[&str] = match spec.head {
+        Head::Sequence { .. } => &[GGUF, include_str!("../names/modernbert-rank.gguf.txt")],
+        Head::None | Head::Lm(_) | Head::Token { .. } | Head::Span { .. } => &[GGUF],
+    };
+    Tables { hf, gguf }
 }
 
 fn spec(c: &Reader) -> Result<ModelSpec, Error> {

@@ -112,8 +112,11 @@ pub fn masked_lm(c: &Reader, s: &Sizes, activation: Activation, norm: Norm) -> R
     Ok(LmHead { bias: true, transform, ..lm(c, s.vocab, true)? })
 }
 
-/// An encoder with the head that the configuration's class names.
+/// An encoder with the head that the configuration's class names, or with the one that a GGUF file ranks by.
 pub fn encoder(c: &Reader, stack: Stack, heads: EncoderHeads, context: Option<usize>) -> Result<ModelSpec, Error> {
+    if let Some((head, pooler)) = ranker(c, &heads)? {
+        return Ok(ModelSpec { body: Body::Encoder(stack), pooler, head, context });
+    }
     let kind = kind(c, &heads)?;
     let bare = kind == HeadKind::None && heads.pooler.iter().any(|name| c.may_have_tensor(name));
     // Where there is a pooler, a score of choices reads it, even if a classifier has a layer of its own.
@@ -133,6 +136,40 @@ pub fn encoder(c: &Reader, stack: Stack, heads: EncoderHeads, context: Option<us
     };
     let pooler = (!c.is_gguf() && (bare || read)).then_some(Pooler { activation: Activation::Tanh });
     Ok(ModelSpec { body: Body::Encoder(stack), pooler, head, context })
+}
+
+/// What a GGUF file that ranks (`pooling_type` 4) computes of the first token: a dense layer, an output matrix, or one
+/// after the other. No key says which, and the tensors do.
+fn ranker(c: &Reader, heads: &EncoderHeads) -> Result<Option<(Head, Option<Pooler>)>, Error> {
+    const RANK: usize = 4;
+    if !c.is_gguf() || c.whole_opt("pooling_type")? != Some(RANK) {
+        return Ok(None);
+    }
+    let single = |labels, bias| {
+        let bias = c.has_tensor(bias);
+        (Head::Sequence { labels, source: SequenceSource::First, transform: None, bias }, None)
+    };
+    Ok(Some(match (c.rows(&["cls.weight"]), c.rows(&["cls.output.weight"]), heads.sequence) {
+        (None, None, _) => return Err(c.wrong("pooling_type", "asks for scores, but the file has no classifier")),
+        (None, Some(labels), _) => single(labels, "cls.output.bias"),
+        (Some(labels), None, _) => single(labels, "cls.bias"),
+        (Some(_), Some(labels), None) => {
+            let head = Head::Sequence {
+                labels,
+                source: SequenceSource::Pooler,
+                transform: None,
+                bias: c.has_tensor("cls.output.bias"),
+            };
+            (head, Some(Pooler { activation: Activation::Tanh }))
+        }
+        (Some(_), Some(labels), Some(transform)) => {
+            let norm = transform.norm.filter(|_| c.has_tensor("cls.norm.weight"));
+            let transform = Transform { bias: c.has_tensor("cls.bias"), norm, ..transform };
+            let bias = c.has_tensor("cls.output.bias");
+            let source = SequenceSource::First;
+            (Head::Sequence { labels, source, transform: Some(transform), bias }, None)
+        }
+    }))
 }
 
 /// The head that the class names. Folders of embedding models name the class they were trained from and leave its head

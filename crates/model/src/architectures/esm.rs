@@ -43,7 +43,11 @@ fn spec(c: &Reader) -> Result<ModelSpec, Error> {
         ..embed(&s)
     };
     let position = match rotary {
-        true => Position::Rope(rope(c, s.head_dim, RopeDefaults::base(10_000.0))?),
+        true => {
+            let exact = rope(c, s.head_dim, RopeDefaults::base(10_000.0))?;
+            // All layers share them, under the stack's name, the first layer's, or a star.
+            Position::Rope(kept_frequencies(c, "rotary_embeddings.inv_freq", exact)?)
+        }
         false => Position::None,
     };
     let ffn = Ffn::Mlp { hidden: s.hidden, activation: Activation::Gelu, bias: true };

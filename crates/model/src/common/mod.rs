@@ -23,7 +23,8 @@ pub use experts::{
 pub use head::{HeadKind, lm, translation};
 pub use latent::latent_attention;
 pub use relative::{Distances, buckets, disentangled, disentangled_stack};
-pub use rope::{RopeDefaults, rope, rope_for};
+pub(crate) use rope::divisors_for;
+pub use rope::{RopeDefaults, kept_frequencies, rope, rope_for};
 pub use sizes::{SizeDefaults, Sizes, attention, decoder, decoder_of, embed, encoder_alone, pre_norm, stack};
 pub use translator::{Family, Positions, stored, translator, translator_tables};
 pub use windows::{causal, local_layers, period, sliding, sliding_layers};

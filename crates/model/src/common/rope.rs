@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::reader::Reader;
 use attend_format::Config;
+use attend_kernels::{DType, dequantize, rope_frequencies};
 use attend_nn::spec::{Pairing, Rope, RopeScaling};
 
 /// What an architecture assumes where the configuration is silent.
@@ -206,6 +207,44 @@ fn from_tensors(c: &Reader, dim: usize, scaling: RopeScaling) -> Result<RopeScal
     Ok(RopeScaling::Divisors { divisors })
 }
 
+/// The frequencies that a file keeps as a buffer whose name ends so, where they are not those of the base: the reference
+/// computes with what was saved, in whatever type, so that it is a part of the model.
+pub fn kept_frequencies(c: &Reader, ending: &str, rope: Rope) -> Result<Rope, Error> {
+    let Some(name) = c.checkpoint.tensors().keys().find(|name| name.ends_with(ending)) else { return Ok(rope) };
+    let kept = small_vector(c, name)?.unwrap_or_default();
+    if kept.len() != rope.dim / 2 || kept.iter().any(|x| *x <= 0.0) {
+        let problem = format!("must hold {} numbers greater than 0, found {}", rope.dim / 2, kept.len());
+        return Err(c.wrong(name, problem));
+    }
+    let (plain, _) = rope_frequencies(rope.base, rope.dim, &rope.scaling, 0);
+    if kept == plain {
+        return Ok(rope);
+    }
+    c.notice(format!("rotary frequencies are those that the file keeps in {name}, not the exact ones"));
+    let divisors = divisors_for(&rope, &kept);
+    Ok(Rope { scaling: RopeScaling::Divisors { divisors }, ..rope })
+}
+
+/// What the base's frequencies must be divided by to be these: rounded so that dividing gives the very same frequency,
+/// where that is possible.
+pub(crate) fn divisors_for(rope: &Rope, frequencies: &[f32]) -> Vec<f32> {
+    let (plain, _) = rope_frequencies(rope.base, rope.dim, &RopeScaling::None, 0);
+    let near = frequencies.iter().zip(&plain).enumerate().map(|(pair, (&wanted, &plain))| {
+        let divisor = plain / wanted;
+        let hits = |divisor: &f32| {
+            let mut all = vec![1.0; pair + 1];
+            if let Some(slot) = all.get_mut(pair) {
+                *slot = *divisor;
+            }
+            let scaling = RopeScaling::Divisors { divisors: all };
+            rope_frequencies(rope.base, rope.dim, &scaling, 0).0.get(pair) == Some(&wanted)
+        };
+        let candidates = [divisor, divisor.next_up(), divisor.next_down()];
+        candidates.into_iter().find(hits).unwrap_or(divisor)
+    });
+    near.collect()
+}
+
 /// The numbers beside the tensors of divisors, as `rope_scaling` would hold them.
 fn divisors_settings(c: &Reader) -> Result<Config, Error> {
     let mut settings = serde_json::Map::new();
@@ -222,16 +261,20 @@ fn divisors_settings(c: &Reader) -> Result<Config, Error> {
     Ok(Config::from_map(c.config().file(), settings))
 }
 
-/// A short f32 vector of the file, or `None` where the file has none of that name.
+/// A short vector of floats of the file, or `None` where the file has none of that name.
 fn small_vector(c: &Reader, name: &str) -> Result<Option<Vec<f32>>, Error> {
     let Some(tensor) = c.checkpoint.tensor(name) else { return Ok(None) };
     let count = tensor.shape.iter().product::<usize>();
-    if tensor.dtype != attend_kernels::DType::F32 || count > 1 << 16 {
-        return Err(c.wrong(name, format!("must be a short f32 vector, found {} {:?}", tensor.dtype, tensor.shape)));
-    }
-    let mut bytes = vec![0; count * 4];
+    let bytes = match tensor.dtype {
+        DType::F32 | DType::F16 | DType::BF16 if count <= 1 << 16 => tensor.dtype.bytes(count),
+        _ => None,
+    };
+    let wrong =
+        || c.wrong(name, format!("must be a short vector of floats, found {} {:?}", tensor.dtype, tensor.shape));
+    let mut bytes = vec![0; bytes.ok_or_else(wrong)?];
     c.checkpoint.read_at(name, 0, &mut bytes)?;
-    let values: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    let mut values = vec![0.0; count];
+    dequantize(tensor.dtype, &bytes, &mut values).map_err(|_| wrong())?;
     if values.iter().any(|x| !x.is_finite()) {
         return Err(c.wrong(name, "holds a value that is not finite"));
     }

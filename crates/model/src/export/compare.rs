@@ -1,5 +1,6 @@
 //! Whether two descriptions compute the same, and if not, where they part.
 
+use crate::common::divisors_for;
 use attend_kernels::rope_frequencies;
 use attend_nn::spec::{Body, ModelSpec, Position, Rope, RopeScaling, Stack};
 use serde_json::Value;
@@ -44,22 +45,7 @@ pub(super) fn divisors(rope: &Rope) -> Option<Vec<f32>> {
         RopeScaling::Divisors { divisors } => Some(divisors.clone()),
         RopeScaling::Llama3 { .. } => {
             let (scaled, _) = rope_frequencies(rope.base, rope.dim, &rope.scaling, 0);
-            let (plain, _) = rope_frequencies(rope.base, rope.dim, &RopeScaling::None, 0);
-            let near = scaled.iter().zip(&plain).enumerate().map(|(pair, (&scaled, &plain))| {
-                // Rounded so that dividing by it gives the very same frequency, where that is possible.
-                let divisor = plain / scaled;
-                let hits = |divisor: &f32| {
-                    let mut all = vec![1.0; pair + 1];
-                    if let Some(slot) = all.get_mut(pair) {
-                        *slot = *divisor;
-                    }
-                    let scaling = RopeScaling::Divisors { divisors: all };
-                    rope_frequencies(rope.base, rope.dim, &scaling, 0).0.get(pair) == Some(&scaled)
-                };
-                let candidates = [divisor, divisor.next_up(), divisor.next_down()];
-                candidates.into_iter().find(hits).unwrap_or(divisor)
-            });
-            Some(near.collect())
+            Some(divisors_for(rope, &scaled))
         }
         RopeScaling::None
         | RopeScaling::Linear { .. }

@@ -78,7 +78,7 @@ impl Described {
     /// Whether one of our tensors is a buffer of the reference, which training leaves as it is.
     pub fn is_constant(&self, ours: &str) -> bool {
         let constants = || {
-            let table = self.known.table(&self.spec, Kind::HuggingFace).unwrap_or_default();
+            let table = self.known.table(&self.spec, Kind::HuggingFace, self.checkpoint.config()).unwrap_or_default();
             let constant = |ours: &String| table.origin(ours).is_some_and(|o| o.verbs.contains(&Verb::Constant));
             self.tensors.iter().map(|tensor| &tensor.ours).filter(|ours| constant(ours)).cloned().collect()
         };
@@ -134,7 +134,7 @@ pub(crate) fn described(checkpoint: Checkpoint, available: Option<u64>) -> Resul
         let problem = format!("{repeated} tensors of experts and of latent heads are claimed, more than any model has");
         return Err(Error::Config { file: checkpoint.config().file().into(), field: "experts".into(), problem });
     }
-    let table = known.table(&spec, checkpoint.kind())?;
+    let table = known.table(&spec, checkpoint.kind(), checkpoint.config())?;
     let mapped = match checkpoint.has_weights() {
         true => mapping::map(&spec, &table, &checkpoint),
         false => weightless(&spec, &table, &checkpoint),

@@ -54,7 +54,7 @@ impl Described {
         quantity: Quantity,
         ours: &mut dyn FnMut(&str) -> Option<Vec<f32>>,
     ) -> Result<Vec<FileTensor>, Error> {
-        let table = self.known.table(&self.spec, kind)?;
+        let table = self.known.table(&self.spec, kind, self.checkpoint.config())?;
         assemble(&mapping::plan(&self.spec, &table)?, quantity, ours)
     }
 }

@@ -27,11 +27,13 @@
 //! Directives: `prefix A = B` (a name that starts with A may start with B instead), `suffix A = B` (the same for ends),
 //! `drop NAME` (a buffer that is recomputed), `unused NAME` (weights of a part that is not built; said aloud),
 //! `beyond P` (of names that start with P, those of layers after the last are unused),
-//! `single P` (a model with one stack has the names that begin with P here), `same` (the file's names are ours). `**` at
-//! the end of a dropped name stands for anything. `root P` says what `{root}` stands for in every name of the tables read
+//! `single P` (a model with one stack has the names that begin with P here), `same` (the file's names are ours), `nested KEY`
+//! (the file counts layers in groups of the number that the configuration has under KEY, of 1 without it: `{i/}` is the
+//! group and `{i%}` the place in it). `**` at the end of a dropped name stands for anything. `root P` says what `{root}` stands for in every name of the tables read
 //! with it. Every verb can be undone, so that the same table leads back to the file.
 
 use crate::error::Error;
+use attend_format::Config;
 use std::collections::HashMap;
 
 /// The texts of an architecture's tables for each kind of file; of several lines for one of ours the last counts.
@@ -104,6 +106,9 @@ pub struct Table {
     beyond: Vec<String>,
     single: String,
     root: String,
+    /// The key of the size of the groups that the file counts layers in.
+    nested: Option<String>,
+    group: usize,
     /// Tensors that no line speaks of have our names in the file.
     same: bool,
 }
@@ -129,7 +134,7 @@ impl Line {
 impl Table {
     /// Reads the texts one after the other.
     pub fn parse(texts: &[&str]) -> Result<Table, Error> {
-        let mut table = Table::default();
+        let mut table = Table { group: 1, ..Table::default() };
         for line in texts.iter().flat_map(|text| text.lines()) {
             let line = line.trim();
             if !line.is_empty() && !line.starts_with('#') {
@@ -138,6 +143,14 @@ impl Table {
         }
         table.plant();
         Ok(table)
+    }
+
+    /// The same table for a file with this configuration.
+    pub fn of(mut self, config: &Config) -> Table {
+        let size = self.nested.as_deref().and_then(|key| config.value(key)).and_then(|value| value.as_f64());
+        // What is no number is refused where the description is made.
+        self.group = size.map_or(1, |size| size as usize).max(1);
+        self
     }
 
     /// Writes the root into every name that has a place for it.
@@ -164,6 +177,7 @@ impl Table {
             "root" => self.root = rest.to_string(),
             "beyond" => self.beyond.push(rest.to_string()),
             "single" => self.single = rest.to_string(),
+            "nested" => self.nested = Some(rest.to_string()),
             "else" => {
                 let (ours, rest) = rest.split_once(' ')?;
                 self.others.insert(ours.to_string(), Line::parse(rest)?);
@@ -208,6 +222,10 @@ impl Table {
             let mut name = name.clone();
             for (number, mark) in numbers.iter().zip(MARKS) {
                 name = name.replace(mark, number);
+            }
+            if let (Some(_), Some(Ok(layer))) = (&self.nested, numbers.first().map(|number| number.parse::<usize>())) {
+                name = name.replace("{i/}", &(layer / self.group).to_string());
+                name = name.replace("{i%}", &(layer % self.group).to_string());
             }
             name.strip_suffix('*').map_or_else(|| name.clone(), |stem| format!("{stem}{kind}"))
         };

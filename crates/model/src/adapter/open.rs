@@ -37,7 +37,7 @@ struct Base {
 
 impl Base {
     fn new(base: &Described) -> Result<Base, Error> {
-        let table = base.known.table(&base.spec, Kind::HuggingFace)?;
+        let table = base.known.table(&base.spec, Kind::HuggingFace, base.checkpoint.config())?;
         let tied = matches!(&base.spec.head, Head::Lm(lm) if lm.tied);
         let mut places: BTreeMap<String, Vec<Place>> = BTreeMap::new();
         let mut modules = Vec::new();

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::names::{Table, Tables};
 use crate::reader::{Reader, short};
-use attend_format::{Checkpoint, Kind};
+use attend_format::{Checkpoint, Config, Kind};
 use attend_nn::spec::{Body, Head, ModelSpec};
 
 mod albert;
@@ -162,14 +162,15 @@ static DESCRIBED: Architecture = Architecture {
 };
 
 impl Architecture {
-    /// The name table for a description in one kind of file.
-    pub fn table(&self, spec: &ModelSpec, kind: Kind) -> Result<Table, Error> {
+    /// The name table for a description in one kind of file, of a model with this configuration.
+    pub fn table(&self, spec: &ModelSpec, kind: Kind, config: &Config) -> Result<Table, Error> {
         let tables = (self.names)(spec);
-        match kind {
+        let table = match kind {
             Kind::Gguf => Table::parse(tables.gguf),
             Kind::Described => Table::parse(tables.hf),
             Kind::HuggingFace => Table::parse(&[tables.hf, usual_head(spec)].concat()),
-        }
+        };
+        Ok(table?.of(config))
     }
 
     /// The architecture that a checkpoint says it has.

@@ -223,7 +223,8 @@ fn generation_keys(defaults: &GenerationDefaults, architecture: &str) -> Metadat
 /// The description without the parts that the other kind of file does not have, and its name table.
 fn trimmed(source: &Described, kind: Kind, notices: &mut Vec<String>) -> Result<(ModelSpec, Table), String> {
     let mut spec = source.spec.clone();
-    let table = source.known.table(&spec, kind).map_err(|error| error.to_string())?;
+    let table_of = |spec: &ModelSpec| source.known.table(spec, kind, source.checkpoint.config());
+    let table = table_of(&spec).map_err(|error| error.to_string())?;
     if table.is_empty() {
         return Err(format!("the format does not have the architecture {}", source.architecture));
     }
@@ -246,7 +247,7 @@ fn trimmed(source: &Described, kind: Kind, notices: &mut Vec<String>) -> Result<
         spec.pooler = None;
         notices.push("the pooler is left out: the format keeps only the encoder of this architecture".into());
     }
-    let table = source.known.table(&spec, kind).map_err(|error| error.to_string())?;
+    let table = table_of(&spec).map_err(|error| error.to_string())?;
     Ok((spec, table))
 }
 

@@ -2,8 +2,9 @@
 
 use super::{Leftover, Table, Verb, generalise};
 use crate::architectures::architectures;
-use attend_format::Kind;
+use attend_format::{Config, Kind};
 use attend_nn::spec::{self, *};
+use serde_json::{Value, json};
 
 /// Stacks with everything that has a name.
 fn stack(gated: bool, table: spec::Table) -> Stack {
@@ -102,7 +103,7 @@ fn every_table_parses_and_names_only_what_is_ours() {
     for architecture in architectures() {
         for spec in &specs {
             for kind in [Kind::HuggingFace, Kind::Gguf] {
-                let table = architecture.table(spec, kind).unwrap();
+                let table = architecture.table(spec, kind, &config(json!({}))).unwrap();
                 assert_eq!(table.lines.is_empty(), kind == Kind::Gguf && (architecture.names)(spec).gguf.is_empty());
                 for name in table.lines.keys() {
                     assert!(known(name), "{} {kind:?}: `{name}`", architecture.name);
@@ -146,6 +147,19 @@ fn later_texts_outrank_earlier_ones_and_leftovers_are_sorted() {
     let table = Table::parse(&["beyond h.{i}.\n"]).unwrap();
     assert_eq!(table.leftover("h.3.weight", 4), Leftover::Unknown);
     assert_eq!(table.leftover("h.4.weight", 4), Leftover::Unused);
+}
+
+fn config(fields: Value) -> Config {
+    Config::from_map(std::path::Path::new("config.json"), fields.as_object().cloned().unwrap_or_default())
+}
+
+#[test]
+fn layers_may_be_counted_in_groups() {
+    let table = |fields| Table::parse(&["nested size\nlayers.{i}.* = g.{i/}.l.{i%}.*\n"]).unwrap().of(&config(fields));
+    let theirs = |table: Table, ours: &str| table.origin(ours).unwrap().theirs;
+    assert_eq!(theirs(table(json!({"size": 3})), "layers.7.weight"), ["g.2.l.1.weight"]);
+    assert_eq!(theirs(table(json!({})), "layers.7.weight"), ["g.7.l.0.weight"]);
+    assert_eq!(theirs(table(json!({"size": 0})), "layers.7.weight"), ["g.7.l.0.weight"]);
 }
 
 #[test]

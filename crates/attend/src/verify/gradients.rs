@@ -4,12 +4,13 @@ use super::case::{ModelCase, Row};
 use super::compare::{Comparison, Tolerance};
 use super::model::{Kind as CaseKind, Side, stack_kind};
 use super::seq2seq::{decoder_rows, starts};
+use super::spans::{self, span_loss};
 use anyhow::{Context, Result, bail};
 use attend_format::Kind;
 use attend_kernels::DType;
 use attend_model::{Loaded, Quantity};
 use attend_nn::loss::{Loss, binary_cross_entropy, cross_entropy, mean_squared_error};
-use attend_nn::spec::{AbsolutePositions, Body, Head, StackKind};
+use attend_nn::spec::{Body, Head, StackKind};
 use attend_nn::{Batch, Encoded, Gradients, Model, RunOptions, Sequence, Tape, one_later};
 use std::collections::BTreeMap;
 
@@ -34,9 +35,16 @@ pub fn check(case: &ModelCase, loaded: &Loaded, kind: CaseKind) -> Result<Option
     }
     let mut grads = Gradients::all();
     let mut comparison = Comparison::default();
+    if kind == CaseKind::Span
+        && let Some(reason) = spans::unknown_padding(case, loaded.model.spec())?
+    {
+        case.expected.pass_over("train.");
+        comparison.leave_out(format!("loss and gradients, in which the reference counts padding: {reason}"));
+        return Ok(Some(comparison));
+    }
     let loss = match loaded.model.spec().body {
         Body::EncoderDecoder { .. } => two_stacks(case, loaded, kind, &mut grads)?,
-        Body::Encoder(_) | Body::Decoder(_) => one_stack(case, &loaded.model, kind, &mut grads, &mut comparison)?,
+        Body::Encoder(_) | Body::Decoder(_) => one_stack(case, loaded, kind, &mut grads, &mut comparison)?,
     };
     let expected = case.expected.floats("train.loss")?.values;
     comparison.number("train.loss", loss, f64::from(expected[0]), Tolerance::absolute(case.loss_tolerance()?));
@@ -88,15 +96,16 @@ pub fn lookup<'a>(found: &BTreeMap<&str, &'a [f32]>, name: &str) -> Option<&'a [
 
 fn one_stack(
     case: &ModelCase,
-    model: &Model,
+    loaded: &Loaded,
     kind: CaseKind,
     grads: &mut Gradients,
     comparison: &mut Comparison,
 ) -> Result<f64> {
     let side = Side::read(case, "right")?;
     if kind == CaseKind::Span {
-        return span(case, model, side, grads);
+        return spans::one_stack(case, loaded, &side, grads);
     }
+    let model = &loaded.model;
     let (stack, options, lengths) = (stack_kind(model)?, RunOptions::default(), side.lengths());
     let mut tape = Tape::new();
     let hidden = model.forward(stack, &mut side.batch(), &options, &mut tape)?;
@@ -157,7 +166,7 @@ fn readout_loss(hidden: &[f32], readout: &[f32]) -> (f64, Vec<f32>) {
     (loss, gradient)
 }
 
-fn label(value: i64) -> Option<usize> {
+pub fn label(value: i64) -> Option<usize> {
     usize::try_from(value).ok()
 }
 
@@ -195,70 +204,6 @@ fn sequence_loss(case: &ModelCase, model: &Model, logits: &[f32]) -> Result<Loss
     };
     let multi = classes > 1 && case.problem_type()?.is_none_or(|kind| kind == "multi_label_classification");
     Ok(if multi { binary_cross_entropy(logits, &targets) } else { mean_squared_error(logits, &targets) })
-}
-
-/// The reference's span loss takes the softmax over a padded batch's columns, padding included, so the padding is
-/// computed here too: as tokens that see the real ones and are seen by none.
-fn span(case: &ModelCase, model: &Model, side: Side, grads: &mut Gradients) -> Result<f64> {
-    let padded = case.expected.integers("right.input_ids")?;
-    let [rows, columns] = padded.shape[..] else { bail!("right.input_ids does not have two dimensions") };
-    let ids: Vec<u32> = padded.values.iter().map(|id| *id as u32).collect();
-    let types: Option<Vec<u32>> = match case.expected.has("right.token_type_ids") {
-        true => Some(case.expected.tokens("right.token_type_ids")?),
-        false => None,
-    };
-    let batch = || Batch {
-        sequences: (0..rows)
-            .map(|row| Sequence {
-                token_types: types.as_ref().map(|types| &types[row * columns..(row + 1) * columns]),
-                padding: columns - side.rows[row].ids.len(),
-                ..Sequence::new(&ids[row * columns..(row + 1) * columns])
-            })
-            .collect(),
-        encoded: None,
-    };
-    let mut tape = Tape::new();
-    let stack = stack_kind(model)?;
-    let hidden = model.forward(stack, &mut batch(), &RunOptions::default(), &mut tape)?;
-    let logits = model.logits(&hidden, &mut tape)?;
-    let loss = span_loss(case, &logits, columns)?;
-    let dhidden = model.backward_logits(&tape, &loss.gradient, grads);
-    model.backward(stack, &batch(), &tape, &dhidden, grads)?;
-    drop_padding_row(case, model, grads)?;
-    Ok(loss.value)
-}
-
-/// The mean of the losses of start and end, each over all columns of a row.
-fn span_loss(case: &ModelCase, logits: &[f32], columns: usize) -> Result<Loss> {
-    let mut gradient = vec![0.0; logits.len()];
-    let mut loss = 0.0;
-    for (side, name) in ["train.start_positions", "train.end_positions"].into_iter().enumerate() {
-        let side_logits: Vec<f32> = logits.iter().skip(side).step_by(2).copied().collect();
-        let labels = case.expected.integers(name)?.values;
-        let labels: Vec<_> = labels.into_iter().map(|at| label(at).filter(|at| *at < columns)).collect();
-        let part = cross_entropy(&side_logits, columns, &labels);
-        loss += part.value / 2.0;
-        gradient.iter_mut().skip(side).step_by(2).zip(part.gradient).for_each(|(slot, d)| *slot = d / 2.0);
-    }
-    Ok(Loss { value: loss, gradient })
-}
-
-/// The reference's tables have no gradient at the padding token's row, nor at its position's.
-fn drop_padding_row(case: &ModelCase, model: &Model, grads: &mut Gradients) -> Result<()> {
-    let Some(pad) = case.about.get("pad_token_id").and_then(|pad| pad.as_u64()) else { return Ok(()) };
-    let embed = &model.spec().output_stack().embed;
-    let (pad, width) = (usize::try_from(pad)?, embed.width);
-    if let Some(slot) = grads.slot("embed.tokens.weight", embed.vocab * width)
-        && pad < embed.vocab
-    {
-        slot[pad * width..(pad + 1) * width].fill(0.0);
-    }
-    if let (Some(_), AbsolutePositions::Learned { rows, offset }) = (embed.uncounted, embed.positions)
-        && let Some(slot) = grads.slot("embed.positions.weight", rows * width)
-    {
-        slot[(offset - 1) * width..offset * width].fill(0.0);
-    }
-    Ok(())
 }
 
 fn two_stacks(case: &ModelCase, loaded: &Loaded, kind: CaseKind, grads: &mut Gradients) -> Result<f64> {

@@ -10,6 +10,7 @@ mod modules;
 mod record;
 mod report;
 mod seq2seq;
+mod spans;
 mod templates;
 mod tokenizers;
 mod training;

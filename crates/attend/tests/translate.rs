@@ -4,8 +4,10 @@ mod common;
 
 use common::{attend, goldens};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 /// A golden model with a tokenizer of words: `w4` to `w89`, then the languages; its configurations changed.
 fn model(
@@ -163,4 +165,121 @@ fn run_reads_the_text_as_it_stands() {
     assert_eq!(found["prompt_token_ids"], json!([2]));
     assert_eq!(found["usage"]["prompt_tokens"], 5);
     assert_eq!(found["choices"].as_array().map(Vec::len), Some(2));
+}
+
+/// `run` over a file: a decoder's and an encoder-decoder's answers are those that each text gets alone, in order.
+#[test]
+fn run_answers_many_prompts_as_each_alone() {
+    let texts = ["w10 w11 w12", "w20", "w30 w31 w32 w33 w34 w35", "w40 w41"];
+    for (case, template) in [("llama-gqa", &["<s>", "$A"][..]), ("bart", &["<s>", "$A", "</s>"])] {
+        let folder = model(case, &[], template, |_| {});
+        let input = folder.path().join("texts.csv");
+        std::fs::write(&input, format!("words\n{}\n", texts.join("\n"))).expect("written");
+        let input = input.to_str().expect("UTF-8");
+        for way in [
+            &["--temperature", "0.9", "--seed", "3"][..],
+            &["--beams", "3", "--n", "2"],
+            &["--n", "2", "--seed", "1", "--temperature", "1"],
+        ] {
+            let options = [&["--raw", "--json", "--max-tokens", "6"], way].concat();
+            let many =
+                lines(&run("run", folder.path(), &[&options[..], &["--input", input, "--field", "words"]].concat()));
+            assert_eq!(many.len(), texts.len());
+            for (text, found) in texts.iter().zip(&many) {
+                let alone = run("run", folder.path(), &[&options[..], &[*text]].concat());
+                let mut alone: Value = serde_json::from_slice(&alone.stdout).expect("JSON");
+                for field in ["model", "timings", "settings"] {
+                    alone.as_object_mut().expect("an object").remove(field).expect("a field");
+                }
+                assert_eq!(&alone, found, "{case}, {way:?}, {text}");
+            }
+        }
+        // A prompt stands above each text, and a file that ends so holds a list.
+        let list = folder.path().join("answers.json");
+        let place = list.to_str().expect("UTF-8");
+        let arguments = ["--raw", "--max-tokens", "2", "--input", input, "--output", place, "w50"];
+        assert!(run("run", folder.path(), &arguments).status.success());
+        let found: Value = serde_json::from_slice(&std::fs::read(&list).expect("there")).expect("JSON");
+        let alone = run("run", folder.path(), &["--raw", "--json", "--max-tokens", "2", "w50\n\nw20"]);
+        let alone: Value = serde_json::from_slice(&alone.stdout).expect("JSON");
+        assert_eq!((found.as_array().map(Vec::len), &found[1]["token_ids"]), (Some(4), &alone["token_ids"]));
+    }
+    let folder = model("llama-gqa", &[], &["<s>", "$A"], |_| {});
+    let input = folder.path().join("long.txt");
+    std::fs::write(&input, format!("w10\n{}\n", vec!["w11"; 300].join(" "))).expect("written");
+    let refused = run("run", folder.path(), &["--raw", "--input", input.to_str().expect("UTF-8")]);
+    assert!(!refused.status.success());
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("line 2") && message.contains("301 tokens"), "{message}");
+    assert_eq!(run("run", folder.path(), &["--field", "words", "w10"]).status.code(), Some(2), "a field of what?");
+}
+
+/// Inputs as lines, as JSON lines and piped in: the same answers in the same order, and as many lines as there are inputs.
+#[test]
+fn run_reads_many_prompts_in_every_form() {
+    let folder = model("t5-v1.1", &[], &["$A", "</s>"], |_| {});
+    let texts = ["w40 w41 w42 w43 w44 w45 w46", "w10", "w20 w21 w22", "w10", "w30 w31"];
+    let place = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let plain = texts.map(|text| format!("{text}\n")).concat();
+    let objects = texts.map(|text| format!("{}\n", json!({"id": 7, "source": text}))).concat();
+    std::fs::write(place("texts.txt"), &plain).expect("written");
+    std::fs::write(place("texts.jsonl"), objects).expect("written");
+    let options = ["--beams", "2", "--n", "2", "--max-tokens", "5", "--logprobs", "1"];
+    let found = lines(&run("run", folder.path(), &[&options[..], &["--input", &place("texts.txt")]].concat()));
+    assert_eq!(found.len(), texts.len());
+    for (text, found) in texts.iter().zip(&found) {
+        let alone = run("run", folder.path(), &[&options[..], &["--json", text]].concat());
+        let alone: Value = serde_json::from_slice(&alone.stdout).expect("JSON");
+        for field in ["text", "token_ids", "choices", "logprobs", "usage", "finish_reason"] {
+            assert_eq!(alone[field], found[field], "{field} of {text}");
+        }
+        assert_eq!(found["choices"].as_array().map(Vec::len), Some(2));
+        assert!(found["choices"][0]["score"].as_f64() >= found["choices"][1]["score"].as_f64());
+    }
+    assert_ne!(found[0]["prompt_token_ids"], Value::Null);
+    let as_objects = ["--input", &place("texts.jsonl"), "--field", "source", "--json"];
+    assert_eq!(lines(&run("run", folder.path(), &[&options[..], &as_objects].concat())), found);
+    let mut program = attend(folder.path());
+    program.arg("run").arg("-m").arg(folder.path()).args(options).args([
+        "--input",
+        "-",
+        "--output",
+        &place("out.jsonl"),
+    ]);
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program runs");
+    child.stdin.take().expect("a pipe").write_all(plain.as_bytes()).expect("written");
+    let done = child.wait_with_output().expect("an end");
+    assert_eq!((done.status.success(), done.stdout.len()), (true, 0));
+    let written = std::fs::read_to_string(place("out.jsonl")).expect("there");
+    let written: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(written, found);
+}
+
+/// What the files of a translator may ask for can be asked of every family.
+#[test]
+fn run_forces_tokens_and_forbids_repetitions() {
+    for (case, template) in [("llama-gqa", &["$A"][..]), ("bart", &["<s>", "$A", "</s>"])] {
+        let folder = model(case, &[], template, |config| drop(config.remove("forced_eos_token_id")));
+        let asked = |more: &[&str]| -> Vec<u64> {
+            let options = [&["--json", "--raw", "--max-tokens", "9", "--ignore-eos", "w50"], more].concat();
+            let output = run("run", folder.path(), &options);
+            let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            found["token_ids"].as_array().expect("a list").iter().filter_map(Value::as_u64).collect()
+        };
+        for way in [&[][..], &["--beams", "3", "--early-stopping", "never"]] {
+            let forced = asked(&[way, &["--forced-bos", "w33", "--forced-eos", "44", "--min-tokens", "9"]].concat());
+            assert_eq!((forced.len(), forced[0], forced[8]), (9, 33, 44), "{case}, {way:?}");
+            let repeated = asked(&[way, &["--allow", "w5", "--allow", "w6", "--allow", "w7"]].concat());
+            let fresh = asked(
+                &[way, &["--allow", "w5", "--allow", "w6", "--allow", "w7", "--no-repeat-ngram-size", "2"]].concat(),
+            );
+            let pairs = |ids: &[u64]| ids.windows(2).map(<[u64]>::to_vec).collect::<BTreeSet<_>>().len();
+            assert!(pairs(&repeated) < 8, "{case}, {way:?}: {repeated:?}");
+            assert_eq!((fresh.len(), pairs(&fresh)), (9, 8), "{case}, {way:?}: {fresh:?}");
+        }
+    }
+    let folder = model("bart", &[], &["<s>", "$A", "</s>"], |_| {});
+    let refused = run("run", folder.path(), &["--forced-bos", "5000", "w10"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--forced-bos"));
 }

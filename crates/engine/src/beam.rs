@@ -1,4 +1,4 @@
-//! The bookkeeping of beam search, which knows only scores. The loop that feeds it is [`crate::search`].
+//! The bookkeeping of beam search, which knows only scores. The request that feeds it is `work::beams`.
 //!
 //! The rules are those of Hugging Face transformers 5, so that the same settings give the same sequences:
 //! - each step looks at the best `max(2, 1 + end tokens) * beams` continuations of all beams;

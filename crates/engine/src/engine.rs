@@ -3,20 +3,25 @@
 use crate::defaults::Resolved;
 use crate::divergence::{Divergence, divergence};
 use crate::error::Error;
-use crate::generate::{Handler, generate};
+use crate::generate::{Handler, generate, generate_all};
 use crate::model_source::ModelSource;
 use crate::options::GenerateOptions;
 use crate::output::{Output, Prompt};
 use crate::request::Surroundings;
+use crate::schedule::{EachHandler, Limits, Schedule};
 use crate::score::{Method, Perplexity, Score, perplexity, score};
 use crate::vocabulary::Vocabulary;
 use attend_kernels::DType;
-use attend_model::{Described, Loaded};
+use attend_model::cost::{cross_bytes_per_token, kv_bytes_per_token};
+use attend_model::{Described, Loaded, memory};
 use attend_nn::spec::Body;
 use attend_nn::{KvTypes, RunOptions};
 use attend_text::Tokenizer;
 use serde_json::Value;
 use std::ops::ControlFlow;
+
+/// The most bytes of keys and values of a batch of requests together, unless one alone takes more.
+pub const HELD_BYTES: u64 = 1 << 30;
 
 /// How a model is run, whatever is asked of it.
 #[derive(Debug, Clone)]
@@ -101,8 +106,7 @@ impl<'m> Engine<'m> {
     /// As [`generate`](crate::generate::generate).
     pub fn generate(&self, prompt: Prompt, options: &GenerateOptions, on: &mut Handler<'_>) -> Result<Output, Error> {
         let prompt = self.complete(prompt)?;
-        let vocabulary = self.tokenizer.map(|tokenizer| tokenizer as &dyn Vocabulary);
-        generate(&self.source, vocabulary, &self.around, (&prompt, options), on)
+        generate(&self.source, self.vocabulary(), &self.around, (&prompt, options), on)
     }
 
     /// The log-probabilities of a text; see [`score`](crate::score::score). For an encoder-decoder `prompt.token_ids` is the
@@ -149,7 +153,45 @@ impl<'m> Engine<'m> {
         divergence(&self.source, &reference.source, &self.around, token_ids, method, progress)
     }
 
-    fn complete(&self, mut prompt: Prompt) -> Result<Prompt, Error> {
+    /// Answers many prompts in one batch; see [`generate_all`]. Each answer is the one that the prompt gets alone.
+    ///
+    /// # Errors
+    /// As [`generate_all`].
+    pub fn generate_all(
+        &self,
+        prompts: Vec<Prompt>,
+        options: &GenerateOptions,
+        on: &mut EachHandler<'_>,
+    ) -> Result<Vec<Output>, Error> {
+        let complete = |(index, prompt)| self.complete(prompt).map_err(|error: Error| error.of_input(index));
+        let prompts = prompts.into_iter().enumerate().map(complete).collect::<Result<Vec<Prompt>, Error>>()?;
+        generate_all(&self.source, self.vocabulary(), &self.around, (prompts, options, self.limits()), on)
+    }
+
+    /// A loop over this model for requests that come and go; prompts must be [complete](Engine::complete).
+    pub fn schedule(&self, limits: Limits) -> Schedule<'_, ModelSource<'m>> {
+        Schedule::new(&self.source, self.vocabulary(), &self.around, limits)
+    }
+
+    /// How much is worked on at once, so that keys and values stay below [`HELD_BYTES`] and a quarter of the memory that is
+    /// free now.
+    pub fn limits(&self) -> Limits {
+        let (spec, types) = (self.source.spec(), self.source.types());
+        let bytes = kv_bytes_per_token(spec, types).max(cross_bytes_per_token(spec, types));
+        let free = memory().map_or(HELD_BYTES, |memory| memory.available / 4);
+        let tokens = HELD_BYTES.min(free) / bytes.max(1);
+        Limits { tokens: usize::try_from(tokens).unwrap_or(usize::MAX), ..Limits::default() }
+    }
+
+    fn vocabulary(&self) -> Option<&'m dyn Vocabulary> {
+        self.tokenizer.map(|tokenizer| tokenizer as &dyn Vocabulary)
+    }
+
+    /// The prompt with the token that the decoder of an encoder-decoder begins with, where it gives no tokens for it.
+    ///
+    /// # Errors
+    /// A model whose files do not say which token that is.
+    pub fn complete(&self, mut prompt: Prompt) -> Result<Prompt, Error> {
         if prompt.encoder_ids.is_some() && prompt.token_ids.is_empty() {
             prompt.token_ids.push(self.described.decoder_start()?);
         }

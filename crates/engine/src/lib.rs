@@ -1,6 +1,6 @@
 //! From a prompt to an answer: sampling, generation with a key and value cache, beam search, scoring.
 //!
-//! [`Engine`] stands over a loaded model. The loops below it ([`generate`], [`beam`], [`score`]) know no tensors: they ask
+//! [`Engine`] stands over a loaded model. The loops below it ([`schedule`], [`beam`], [`score`]) know no tensors: they ask
 //! a [`source::LogitsSource`] for rows of logits, which is the model, or in tests a script.
 
 pub mod beam;
@@ -16,8 +16,8 @@ pub mod output;
 pub mod request;
 pub mod rng;
 pub mod sampler;
+pub mod schedule;
 pub mod score;
-pub mod search;
 pub mod source;
 pub mod stop;
 pub mod tasks;
@@ -25,6 +25,7 @@ mod tokenizer;
 pub mod translate;
 mod validate;
 pub mod vocabulary;
+mod work;
 
 pub use defaults::{Resolved, Setting};
 pub use divergence::Divergence;
@@ -35,5 +36,6 @@ pub use options::{Beam, Constraints, EarlyStopping, GenerateOptions, Length, Rep
 pub use output::{Choice, Event, Finish, Output, Prompt, Timings, Usage};
 pub use request::Surroundings;
 pub use sampler::SamplerKind;
+pub use schedule::{Ended, Limits, Schedule};
 pub use score::{Method, Perplexity, Score};
 pub use translate::{TaskPrompt, TextTask, Writing};

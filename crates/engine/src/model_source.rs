@@ -1,7 +1,7 @@
 //! The model as a source of logits.
 
 use crate::error::Error;
-use crate::source::{Feed, LogitsSource, RowSink};
+use crate::source::{Feed, LogitsSource, RowSink, Start};
 use attend_nn::spec::{Body, Head, ModelSpec, Position, RopeScaling, Stack, StackKind};
 use attend_nn::{Batch, KvCache, KvTypes, Memory, Model, Nobody, RunOptions, Sequence};
 
@@ -64,6 +64,34 @@ impl<'m> ModelSource<'m> {
         self.model.spec()
     }
 
+    /// How keys and values are stored.
+    pub fn types(&self) -> KvTypes {
+        self.types
+    }
+
+    /// Encodes the sources of an encoder-decoder in one step; a decoder has none.
+    fn encode(&self, sources: &[Option<&[u32]>]) -> Result<Vec<Option<Memory>>, Error> {
+        let unable = |what: &str| Error::Unsupported(what.into());
+        match (&self.spec().body, sources.iter().copied().collect::<Option<Vec<&[u32]>>>()) {
+            (Body::EncoderDecoder { .. }, Some(sources)) => {
+                let memories = self.model.encode(&sources, self.types, &self.run)?;
+                Ok(memories.into_iter().map(Some).collect())
+            }
+            (Body::EncoderDecoder { .. }, None) => Err(unable("an encoder-decoder needs a source text to answer")),
+            (Body::Encoder(_) | Body::Decoder(_), _) if sources.iter().all(Option::is_none) => {
+                Ok(vec![None; sources.len()])
+            }
+            (Body::Encoder(_) | Body::Decoder(_), _) => {
+                Err(unable("this model has no encoder that could read a source text"))
+            }
+        }
+    }
+
+    fn state(&self, prompt_len: usize, memory: Option<Memory>) -> Result<SequenceState, Error> {
+        let cache = self.model.cache(self.types)?;
+        Ok(SequenceState { cache, memory, tokens: Vec::new(), rope_length: prompt_len })
+    }
+
     /// LongRoPE: where a sequence grows beyond the original length its keys were rotated by other frequencies than the
     /// ones that hold from now on, so all of it is computed anew. Returns the tokens to put in front of the new ones.
     fn change_regime(&self, state: &mut SequenceState, new: usize) -> Result<(), Error> {
@@ -82,66 +110,18 @@ impl<'m> ModelSource<'m> {
         Ok(())
     }
 
-    fn forward(&self, feeds: &mut [Feed<'_, SequenceState>]) -> Result<Vec<f32>, Error> {
-        let sequences = feeds.iter_mut().map(|feed| {
-            let SequenceState { cache, memory, rope_length, .. } = &mut *feed.state;
-            Sequence {
-                rope_length: Some(*rope_length),
-                memory: memory.as_ref(),
-                ..Sequence::cached(feed.tokens, cache)
-            }
-        });
-        let mut batch = Batch { sequences: sequences.collect(), encoded: None };
-        Ok(self.model.forward(StackKind::Decoder, &mut batch, &self.run, &mut Nobody)?)
-    }
-}
-
-/// The original length of a stack's LongRoPE.
-fn regime(stack: &Stack) -> Option<usize> {
-    stack.layers.iter().find_map(|layer| match &layer.attention.position {
-        Position::Rope(rope) => match rope.scaling {
-            RopeScaling::Long { original, .. } => Some(original),
-            _ => None,
-        },
-        Position::None
-        | Position::Alibi(_)
-        | Position::RelativeBias(_)
-        | Position::StackBias
-        | Position::Disentangled(_) => None,
-    })
-}
-
-impl LogitsSource for ModelSource<'_> {
-    type State = SequenceState;
-
-    fn vocab(&self) -> usize {
-        self.vocab
+    /// How many of `new` tokens stand before a change of regime in their midst: they are fed by themselves, so that it makes
+    /// no difference in how many steps a sequence comes.
+    fn before_change(&self, state: &SequenceState, new: usize) -> usize {
+        let (past, total) = (state.cache.len(), state.cache.len() + new);
+        match self.regime {
+            Some(original) if state.rope_length <= original && past < original && total > original => original - past,
+            Some(_) | None => 0,
+        }
     }
 
-    fn input_vocab(&self) -> usize {
-        self.spec().output_stack().embed.vocab
-    }
-
-    fn start(&self, prompt_len: usize, encoder_ids: Option<&[u32]>) -> Result<SequenceState, Error> {
-        let memory = match (&self.spec().body, encoder_ids) {
-            (Body::EncoderDecoder { .. }, Some(ids)) => Some(self.model.encode(ids, self.types, &self.run)?),
-            (Body::EncoderDecoder { .. }, None) => {
-                return Err(Error::Unsupported("an encoder-decoder needs a source text to answer".into()));
-            }
-            (Body::Encoder(_) | Body::Decoder(_), None) => None,
-            (Body::Encoder(_) | Body::Decoder(_), Some(_)) => {
-                return Err(Error::Unsupported("this model has no encoder that could read a source text".into()));
-            }
-        };
-        let cache = self.model.cache(self.types)?;
-        Ok(SequenceState { cache, memory, tokens: Vec::new(), rope_length: prompt_len })
-    }
-
-    fn fork(&self, state: &SequenceState) -> SequenceState {
-        SequenceState { cache: state.cache.fork(), ..state.clone() }
-    }
-
-    fn feed(&self, feeds: &mut [Feed<'_, SequenceState>], sink: &mut RowSink<'_>) -> Result<(), Error> {
+    /// Takes the tokens of every feed through the model in one step.
+    fn step(&self, feeds: &mut [Feed<'_, SequenceState>], sink: &mut RowSink<'_>) -> Result<(), Error> {
         for feed in feeds.iter_mut() {
             self.change_regime(feed.state, feed.tokens.len())?;
         }
@@ -168,5 +148,103 @@ impl LogitsSource for ModelSource<'_> {
             }
         }
         Ok(())
+    }
+
+    fn forward(&self, feeds: &mut [Feed<'_, SequenceState>]) -> Result<Vec<f32>, Error> {
+        let sequences = feeds.iter_mut().map(|feed| {
+            let SequenceState { cache, memory, rope_length, .. } = &mut *feed.state;
+            Sequence {
+                rope_length: Some(*rope_length),
+                memory: memory.as_ref(),
+                ..Sequence::cached(feed.tokens, cache)
+            }
+        });
+        let mut batch = Batch { sequences: sequences.collect(), encoded: None };
+        Ok(self.model.forward(StackKind::Decoder, &mut batch, &self.run, &mut Nobody)?)
+    }
+}
+
+/// Neighbours whose sources have together at most so many tokens, but at least one.
+fn packs<'s, 'a>(starts: &'s [Start<'a>], tokens: usize) -> Vec<&'s [Start<'a>]> {
+    let mut packs = Vec::new();
+    let (mut from, mut sum) = (0, 0);
+    for (index, start) in starts.iter().enumerate() {
+        let length = start.encoder_ids.map_or(0, <[u32]>::len);
+        if index > from && sum + length > tokens {
+            packs.push(&starts[from..index]);
+            (from, sum) = (index, 0);
+        }
+        sum += length;
+    }
+    packs.push(&starts[from..]);
+    packs
+}
+
+/// The original length of a stack's LongRoPE.
+fn regime(stack: &Stack) -> Option<usize> {
+    stack.layers.iter().find_map(|layer| match &layer.attention.position {
+        Position::Rope(rope) => match rope.scaling {
+            RopeScaling::Long { original, .. } => Some(original),
+            RopeScaling::None
+            | RopeScaling::Linear { .. }
+            | RopeScaling::Dynamic { .. }
+            | RopeScaling::Llama3 { .. }
+            | RopeScaling::Yarn { .. }
+            | RopeScaling::Divisors { .. } => None,
+        },
+        Position::None
+        | Position::Alibi(_)
+        | Position::RelativeBias(_)
+        | Position::StackBias
+        | Position::Disentangled(_) => None,
+    })
+}
+
+impl LogitsSource for ModelSource<'_> {
+    type State = SequenceState;
+
+    fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    fn input_vocab(&self) -> usize {
+        self.spec().output_stack().embed.vocab
+    }
+
+    fn start(&self, prompt_len: usize, encoder_ids: Option<&[u32]>) -> Result<SequenceState, Error> {
+        let memory = self.encode(&[encoder_ids])?.pop().flatten();
+        self.state(prompt_len, memory)
+    }
+
+    fn start_all(&self, starts: &[Start<'_>]) -> Result<Vec<SequenceState>, Error> {
+        let mut states = Vec::with_capacity(starts.len());
+        for part in packs(starts, self.chunk) {
+            let sources: Vec<Option<&[u32]>> = part.iter().map(|start| start.encoder_ids).collect();
+            for (start, memory) in part.iter().zip(self.encode(&sources)?) {
+                states.push(self.state(start.prompt_len, memory)?);
+            }
+        }
+        Ok(states)
+    }
+
+    fn fork(&self, state: &SequenceState) -> SequenceState {
+        state.clone()
+    }
+
+    fn feed(&self, feeds: &mut [Feed<'_, SequenceState>], sink: &mut RowSink<'_>) -> Result<(), Error> {
+        let mut rest = Vec::with_capacity(feeds.len());
+        let mut heads = Vec::with_capacity(feeds.len());
+        for (index, feed) in feeds.iter_mut().enumerate() {
+            let head = self.before_change(feed.state, feed.tokens.len());
+            let (tokens, behind) = feed.tokens.split_at(head);
+            let rows_from = feed.rows_from.min(head);
+            if head > 0 {
+                let mut first = [Feed { state: &mut *feed.state, tokens, rows_from }];
+                self.step(&mut first, &mut |_, token, row| sink(index, token, row))?;
+            }
+            heads.push(head);
+            rest.push(Feed { state: &mut *feed.state, tokens: behind, rows_from: feed.rows_from - rows_from });
+        }
+        self.step(&mut rest, &mut |feed, token, row| sink(feed, heads[feed] + token, row))
     }
 }

@@ -9,6 +9,7 @@ use crate::sampler::dry::Breakers;
 use crate::source::LogitsSource;
 use crate::validate;
 use crate::vocabulary::{Vocabulary, breakers};
+use std::sync::Arc;
 
 /// The bound of an answer when neither the request nor the model's context gives one.
 pub const UNBOUNDED_TOKENS: usize = 4096;
@@ -29,34 +30,33 @@ pub struct Surroundings {
 
 /// A checked request.
 #[derive(Debug)]
-pub(crate) struct Ready<'a> {
-    pub prompt: &'a Prompt,
-    pub options: &'a GenerateOptions,
+pub(crate) struct Ready {
+    pub prompt: Prompt,
+    pub options: Arc<GenerateOptions>,
     pub chain: Chain,
     pub end_ids: Vec<u32>,
     /// The most tokens to generate, and why no more.
     pub max_tokens: usize,
     pub at_max: Finish,
-    pub chunk: usize,
     pub seed: u64,
     pub notices: Vec<String>,
 }
 
-impl<'a> Ready<'a> {
+impl Ready {
     pub fn new<S: LogitsSource>(
         source: &S,
         vocabulary: Option<&dyn Vocabulary>,
         around: &Surroundings,
-        prompt: &'a Prompt,
-        options: &'a GenerateOptions,
-    ) -> Result<Ready<'a>, Error> {
+        prompt: Prompt,
+        options: Arc<GenerateOptions>,
+    ) -> Result<Ready, Error> {
         options.validate(source.vocab())?;
         if !options.length.stop.is_empty() && vocabulary.is_none() {
             return Err(Error::Unsupported("stop strings need a tokenizer, and this model has none".into()));
         }
-        check_prompt(source, around, prompt, options.length.max_tokens != Some(0))?;
+        check_prompt(source, around, &prompt, options.length.max_tokens != Some(0))?;
         let mut notices = Vec::new();
-        let (max_tokens, at_max) = bound(around, prompt, options, &mut notices);
+        let (max_tokens, at_max) = bound(around, &prompt, &options, &mut notices);
         let end_ids = if options.length.ignore_eos { Vec::new() } else { around.end_ids.clone() };
         let dry = options.sampling.dry_multiplier > 0.0;
         let breakers = match vocabulary {
@@ -71,13 +71,13 @@ impl<'a> Ready<'a> {
             min_tokens: options.length.min_tokens,
             breakers,
         };
-        let chain = Chain::new(options, &rules);
+        let chain = Chain::new(&options, &rules);
         let seed = options.sampling.seed.unwrap_or_else(fresh_seed);
-        Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, chunk: around.chunk.max(1), seed, notices })
+        Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, seed, notices })
     }
 
     /// The source's tokens; empty for a decoder.
-    pub fn encoder_ids(&self) -> &'a [u32] {
+    pub fn encoder_ids(&self) -> &[u32] {
         self.prompt.encoder_ids.as_deref().unwrap_or(&[])
     }
 

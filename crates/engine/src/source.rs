@@ -17,12 +17,24 @@ pub trait LogitsSource {
     /// length-dependent positions need to know; `encoder_ids` is the source of an encoder-decoder.
     fn start(&self, prompt_len: usize, encoder_ids: Option<&[u32]>) -> Result<Self::State, Error>;
 
+    /// Several sequences without tokens, whose sources may be encoded together.
+    fn start_all(&self, starts: &[Start<'_>]) -> Result<Vec<Self::State>, Error> {
+        starts.iter().map(|start| self.start(start.prompt_len, start.encoder_ids)).collect()
+    }
+
     /// A second sequence with the same past. Neither notices what is fed to the other.
     fn fork(&self, state: &Self::State) -> Self::State;
 
     /// Feeds tokens to several sequences at once. For each token from [`Feed::rows_from`] on, `sink` gets the row of
     /// logits for the token that follows it, in order.
     fn feed(&self, feeds: &mut [Feed<'_, Self::State>], sink: &mut RowSink<'_>) -> Result<(), Error>;
+}
+
+/// How a sequence begins; see [`LogitsSource::start`].
+#[derive(Debug, Clone, Copy)]
+pub struct Start<'a> {
+    pub prompt_len: usize,
+    pub encoder_ids: Option<&'a [u32]>,
 }
 
 /// Takes the index of the feed, the index of the token in it, and the row `[V]`.

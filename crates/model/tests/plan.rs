@@ -279,7 +279,7 @@ fn read(spec: &ModelSpec, model: &Model, usage: &Usage, ids: &[u32], source: &[u
         }
         Body::Decoder(_) | Body::EncoderDecoder { .. } => {
             let two = matches!(spec.body, Body::EncoderDecoder { .. });
-            let memory = two.then(|| model.encode(source, usage.kv, &options).unwrap());
+            let memory = two.then(|| model.encode(&[source], usage.kv, &options).unwrap().remove(0));
             let mut cache = model.cache(usage.kv).unwrap();
             let mut last = Vec::new();
             // The plan is of the largest step there may be, a whole chunk at the end of the context: what is over comes first.

@@ -16,11 +16,12 @@ use crate::norm::NormLayer;
 use crate::observer::{Nobody, Observer, offer};
 use crate::position::{PositionTables, PositionUse};
 use crate::site::{BranchPart, Place, Site};
-use crate::spec::{Attention, Position};
+use crate::spec::{Attention, Mask, Position};
 use attend_kernels::{
     Bias, Call, DType, Heads, KvBlocks, KvLayout, RopeRows, Scores, attention_mix, attention_probs, attention_scores,
     bytes_of, flash, rotate, textbook,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Which computation of the core is used: the fused one, or the textbook's with its whole matrix of scores.
@@ -244,7 +245,8 @@ impl AttentionLayer {
                 calls.iter_mut().for_each(|call| textbook(call, None, None));
             }
         };
-        let mut calls = self.calls(query, source, step, &mut mixed);
+        let runs = self.runs(source, step, watched);
+        let mut calls = self.calls(&runs, query, source, step, &mut mixed);
         match (source, self.relative_vectors(step.tables)) {
             // The tables of one sequence at a time: they are large.
             (KeySource::Own { key, .. }, Some(vectors)) => {
@@ -267,31 +269,51 @@ impl AttentionLayer {
         self.out.forward(&mixed)
     }
 
-    /// One call of the core for each sequence.
+    /// One call of the core for each run of sequences.
     fn calls<'c>(
         &'c self,
+        runs: &[Range<usize>],
         query: &'c [f32],
         source: &KeySource<'c>,
         step: &'c Step,
         mixed: &'c mut [f32],
     ) -> Vec<Call<'c>> {
         let (query_width, out_width) = (self.spec.heads * self.spec.key_dim, self.spec.heads * self.spec.value_dim);
-        let mut calls = Vec::with_capacity(step.packed.sequences.len());
+        let mut calls = Vec::with_capacity(runs.len());
         let mut rest = mixed;
-        for (index, packed) in step.packed.sequences.iter().enumerate() {
-            let rows = &packed.rows;
+        for run in runs {
+            let packed = &step.packed.sequences[run.start];
+            let rows = packed.rows.start..step.packed.sequences[run.end - 1].rows.end;
             let (out, tail) = rest.split_at_mut(rows.len() * out_width);
             rest = tail;
             calls.push(Call {
                 shape: self.heads(),
                 query: &query[rows.start * query_width..rows.end * query_width],
                 first_query: packed.past,
-                kv: self.keys_of(index, packed, source, step),
+                kv: self.keys_of(run.start, packed, source, step),
                 scores: self.scores(step.tables),
                 out,
             });
         }
         calls
+    }
+
+    /// Sequences that one call can take together, so that their keys are read once: neighbours with the same memory, all
+    /// of which every query sees. All others, and those that are `watched`, are runs of their own.
+    fn runs(&self, source: &KeySource, step: &Step, watched: bool) -> Vec<Range<usize>> {
+        let anywhere = self.spec.mask == Mask::Full && self.positions.bias.is_none() && !watched;
+        let memory = |index: usize| match source {
+            KeySource::Encoded { projected: None, .. } if anywhere => step.batch.sequences[index].memory,
+            KeySource::Encoded { .. } | KeySource::Own { .. } => None,
+        };
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for index in 0..step.packed.sequences.len() {
+            match (runs.last_mut(), memory(index)) {
+                (Some(run), Some(own)) if memory(index - 1).is_some_and(|before| before.is_same(own)) => run.end += 1,
+                _ => runs.push(index..index + 1),
+            }
+        }
+        runs
     }
 
     fn keys_of<'c>(
@@ -312,7 +334,7 @@ impl AttentionLayer {
                     let rows = &step.packed.encoded[index];
                     self.plain(self.key_rows(key, rows), self.value_rows(value, rows))
                 }
-                (None, Some(memory)) => memory.0.view(*layer, memory.len()),
+                (None, Some(memory)) => memory.view(*layer),
                 (None, None) => panic!("the walk checked that every sequence has a memory"),
             },
         }
@@ -355,12 +377,12 @@ impl AttentionLayer {
         }
     }
 
-    fn key_rows<'c>(&self, key: &'c [f32], rows: &std::ops::Range<usize>) -> &'c [f32] {
+    pub(crate) fn key_rows<'c>(&self, key: &'c [f32], rows: &Range<usize>) -> &'c [f32] {
         let width = self.spec.kv_heads * self.spec.key_dim;
         &key[rows.start * width..rows.end * width]
     }
 
-    fn value_rows<'c>(&self, value: &'c [f32], rows: &std::ops::Range<usize>) -> &'c [f32] {
+    pub(crate) fn value_rows<'c>(&self, value: &'c [f32], rows: &Range<usize>) -> &'c [f32] {
         if self.spec.latent.is_some() {
             return &[];
         }

@@ -33,9 +33,10 @@ pub struct KvCache {
     len: usize,
 }
 
-/// Keys and values of an encoded source, for the cross-attention of every decoder layer. Cheap to clone.
+/// Keys and values of an encoded source, for the cross-attention of every decoder layer. They are held once, however often
+/// a memory is cloned.
 #[derive(Debug, Clone)]
-pub struct Memory(pub(crate) KvCache);
+pub struct Memory(Arc<KvCache>);
 
 #[derive(Debug, Clone)]
 struct LayerCache {
@@ -152,6 +153,20 @@ impl KvCache {
 }
 
 impl Memory {
+    pub(crate) fn new(cache: KvCache) -> Memory {
+        Memory(Arc::new(cache))
+    }
+
+    /// Whether both are clones of one memory.
+    pub(crate) fn is_same(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// All tokens of a layer, as attention reads them.
+    pub(crate) fn view(&self, layer: usize) -> KvBlocks<'_> {
+        self.0.view(layer, self.len())
+    }
+
     /// Source tokens held.
     pub fn len(&self) -> usize {
         self.0.len()

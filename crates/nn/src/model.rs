@@ -176,29 +176,34 @@ impl Model {
         KvCache::new(decoder.layers.iter().map(|layer| &layer.attention.spec), types)
     }
 
-    /// The cross-attention keys and values of one encoded source, `hidden` [S, D].
-    pub fn memory(&self, hidden: &[f32], types: KvTypes) -> Result<Memory, Error> {
+    /// The cross-attention keys and values of encoded sources that lie end to end in `hidden` [S, D], for each of so many
+    /// tokens.
+    pub fn memories(&self, hidden: &[f32], lengths: &[usize], types: KvTypes) -> Result<Vec<Memory>, Error> {
         let decoder = self.stack(StackKind::Decoder)?;
         let crosses = || decoder.layers.iter().filter_map(|layer| layer.cross.as_ref().map(|(cross, _)| cross));
         if crosses().count() != decoder.layers.len() {
             return Err(Error::Missing("cross-attention"));
         }
-        let mut cache = KvCache::new(crosses().map(|cross| &cross.spec), types)?;
-        let mut rows = 0;
+        let empty = |_: &usize| KvCache::new(crosses().map(|cross| &cross.spec), types);
+        let mut caches = lengths.iter().map(empty).collect::<Result<Vec<KvCache>, Error>>()?;
         for (depth, cross) in crosses().enumerate() {
             let (key, value) = cross.project_source(hidden);
-            rows = key.len() / cross.key.out_features();
-            cache.write(depth, 0, &key, &value);
+            for (cache, rows) in caches.iter_mut().zip(ranges(lengths)) {
+                cache.write(depth, 0, cross.key_rows(&key, &rows), cross.value_rows(&value, &rows));
+            }
         }
-        cache.advance(rows);
-        Ok(Memory(cache))
+        for (cache, length) in caches.iter_mut().zip(lengths) {
+            cache.advance(*length);
+        }
+        Ok(caches.into_iter().map(Memory::new).collect())
     }
 
-    /// Encodes one source and keeps its cross-attention keys and values.
-    pub fn encode(&self, token_ids: &[u32], types: KvTypes, options: &RunOptions) -> Result<Memory, Error> {
-        let mut batch = Batch::one(Sequence::new(token_ids));
+    /// Encodes sources in one step and keeps the cross-attention keys and values of each.
+    pub fn encode(&self, sources: &[&[u32]], types: KvTypes, options: &RunOptions) -> Result<Vec<Memory>, Error> {
+        let sequences = sources.iter().map(|ids| Sequence::new(ids)).collect();
+        let mut batch = Batch { sequences, encoded: None };
         let hidden = self.forward(StackKind::Encoder, &mut batch, options, &mut Nobody)?;
-        self.memory(&hidden, types)
+        self.memories(&hidden, &lengths_of(sources), types)
     }
 
     /// The hidden states [N, D] of an encoder-decoder that reads each text twice: its encoder as the text stands, its

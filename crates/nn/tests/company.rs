@@ -92,7 +92,7 @@ fn a_memory_equals_the_encoded_batch() {
     let mut batch = Batch::one(Sequence::new(&target));
     batch.encoded = Some(attend_nn::Encoded { hidden: &hidden, lengths: vec![11] });
     let whole = model.forward(StackKind::Decoder, &mut batch, &OPTIONS, &mut Nobody).unwrap();
-    let memory = model.encode(&source[0], KvTypes::both(DType::F32), &OPTIONS).unwrap();
+    let memory = model.encode(&[&source[0]], KvTypes::both(DType::F32), &OPTIONS).unwrap().remove(0);
     let mut cache = model.cache(KvTypes::both(DType::F32)).unwrap();
     let mut cached = Vec::new();
     for id in &target {
@@ -101,6 +101,38 @@ fn a_memory_equals_the_encoded_batch() {
         cached.extend(model.forward(StackKind::Decoder, &mut Batch::one(sequence), &OPTIONS, &mut Nobody).unwrap());
     }
     assert_eq!(cached, whole);
+}
+
+/// Sources encoded together, and several continuations of each that share its memory.
+#[test]
+fn sequences_that_share_a_memory_get_the_bits_they_get_alone() {
+    let spec = encoder_decoder();
+    let model = Weights::random(&spec, 7).model(&spec);
+    let types = KvTypes::both(DType::F16);
+    let sources = [Random(1).tokens(70), Random(2).tokens(3), Random(3).tokens(11)];
+    let texts: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
+    let memories = model.encode(&texts, types, &OPTIONS).unwrap();
+    // Which source each sequence is about, and its tokens.
+    let sequences: Vec<(usize, Vec<u32>)> = [(0, 4), (0, 1), (0, 66), (1, 5), (2, 2), (2, 2), (0, 3)]
+        .map(|(of, len)| (of, Random(len).tokens(len as usize)))
+        .into();
+    for attention in [AttentionKind::Flash, AttentionKind::Textbook] {
+        let options = RunOptions { attention };
+        let mut caches: Vec<KvCache> = sequences.iter().map(|_| model.cache(types).unwrap()).collect();
+        let together = sequences
+            .iter()
+            .zip(&mut caches)
+            .map(|((of, ids), cache)| Sequence { memory: Some(&memories[*of]), ..Sequence::cached(ids, cache) });
+        let mut batch = Batch { sequences: together.collect(), encoded: None };
+        let together = model.forward(StackKind::Decoder, &mut batch, &options, &mut Nobody).unwrap();
+        let alone = sequences.iter().flat_map(|(of, ids)| {
+            let memory = model.encode(&[texts[*of]], types, &OPTIONS).unwrap().remove(0);
+            let mut cache = model.cache(types).unwrap();
+            let sequence = Sequence { memory: Some(&memory), ..Sequence::cached(ids, &mut cache) };
+            model.forward(StackKind::Decoder, &mut Batch::one(sequence), &options, &mut Nobody).unwrap()
+        });
+        assert_eq!(together, alone.collect::<Vec<f32>>(), "{attention:?}");
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub mod quantize;
 pub mod rerank;
 pub mod rm;
 pub mod run;
+mod run_many;
 pub mod sampling;
 pub mod score;
 pub mod screen;

@@ -1,5 +1,6 @@
 //! `attend run`: one prompt, one answer.
 
+use super::batch::InputFormat;
 use super::error::{Interrupted, usage};
 use super::input::Input;
 use super::interrupt::{self, Graceful};
@@ -9,10 +10,12 @@ use super::screen;
 use super::session::{self, Session};
 use anyhow::Result;
 use attend_engine::{Choice, Engine, Event, Finish, Output, Prompt, Resolved, TokenLogprob};
+use attend_text::ChatTemplate;
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -22,9 +25,10 @@ use std::ops::ControlFlow;
   attend run -m some/folder --raw \"Once upon a time\"
   attend run --json \"2 + 2 =\" | jq .usage
 
-Standard output carries the generated text and nothing else; several answers (--n) are separated by a line of ---.")]
+Standard output carries the generated text and nothing else; several answers (--n) are separated by a line of ---.
+With --input it carries a line of JSON for each text, in their order, as each would be answered alone.")]
 pub struct RunArgs {
-    /// The prompt; what is piped in goes below it (- waits for standard input)
+    /// The prompt; what is piped in, or each text of --input, goes below it (- waits for standard input)
     pub prompt: Option<String>,
     #[command(flatten)]
     pub model: ModelArg,
@@ -38,6 +42,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
+    pub many: ManyArgs,
+    #[command(flatten)]
     pub template: TemplateArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -45,13 +51,35 @@ pub struct RunArgs {
     pub compute: ComputeArgs,
 }
 
+/// Prompts from a file.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Many prompts")]
+pub struct ManyArgs {
+    /// Answer every text of a file (- is standard input), several at a time
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+    /// What the texts are [default: by the file's ending, else a text in each line]
+    #[arg(long, value_name = "FORMAT", value_enum, requires = "input")]
+    pub input_format: Option<InputFormat>,
+    /// The field (JSONL) or column (CSV) that holds the text [default: text, or the only one there is]
+    #[arg(long, value_name = "NAME", requires = "input")]
+    pub field: Option<String>,
+    /// Write the answers to a file, which appears when all of them are there
+    #[arg(short, long, value_name = "FILE", requires = "input")]
+    pub output: Option<PathBuf>,
+}
+
 pub fn run(args: &RunArgs) -> Result<bool> {
+    if let Some(file) = &args.many.input {
+        return super::run_many::run(args, file);
+    }
     let input = Input::begin(args.prompt.as_deref())?;
     let session = session::open(&args.model, &args.compute)?;
     let engine = session.engine(&args.compute)?;
     let resolved = session.generate_options(&engine, &args.sampling)?;
     let text = input.text()?;
-    let prompt = make_prompt(args, &session, &engine, &text)?;
+    let template = chosen_template(args, &session, &engine)?;
+    let prompt = make_prompt(args, &session, &engine, template.as_ref(), &text)?;
     show_settings(&resolved);
     let graceful = Graceful::begin();
     let mut printer = Printer::new(!args.json);
@@ -71,9 +99,10 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     if interrupted { Err(Interrupted.into()) } else { Ok(true) }
 }
 
-fn make_prompt(args: &RunArgs, session: &Session, engine: &Engine<'_>, text: &str) -> Result<Prompt> {
-    let template = session.template(&args.template)?;
-    let Some(template) = template.filter(|_| !args.raw) else {
+/// The chat template to put prompts in, if any; says so when a model that continues texts has none.
+pub fn chosen_template(args: &RunArgs, session: &Session, engine: &Engine<'_>) -> Result<Option<ChatTemplate>> {
+    let template = session.template(&args.template)?.filter(|_| !args.raw);
+    if template.is_none() {
         if args.system.is_some() {
             return Err(usage("--system needs a chat template, and this model has none"));
         }
@@ -82,12 +111,22 @@ fn make_prompt(args: &RunArgs, session: &Session, engine: &Engine<'_>, text: &st
                 "note: this model has no chat template, so it continues the text (--raw says that this is meant)",
             );
         }
-        return session.plain_prompt(engine, text);
-    };
+    }
+    Ok(template)
+}
+
+pub fn make_prompt(
+    args: &RunArgs,
+    session: &Session,
+    engine: &Engine<'_>,
+    template: Option<&ChatTemplate>,
+    text: &str,
+) -> Result<Prompt> {
+    let Some(template) = template else { return session.plain_prompt(engine, text) };
     let mut messages = Vec::new();
     messages.extend(args.system.as_ref().map(|system| json!({"role": "system", "content": system})));
     messages.push(json!({"role": "user", "content": text}));
-    let ids = session.encode_chat(&template, &messages, &args.template)?;
+    let ids = session.encode_chat(template, &messages, &args.template)?;
     Ok(if engine.is_encoder_decoder() { Prompt::source(ids) } else { Prompt::tokens(ids) })
 }
 
@@ -171,19 +210,27 @@ impl Printer {
 }
 
 fn print_json(session: &Session, resolved: &Resolved, output: &Output) -> Result<()> {
-    let first = output.choices.first();
+    let mut object = output_json(session, output);
     let mut timings = serde_json::to_value(output.timings)?;
     timings["load_seconds"] = json!(session.load_seconds);
+    let settings = resolved.settings.iter().map(|s| json!({"name": s.name, "value": s.value, "source": s.source}));
+    object["model"] = json!(session.path.display().to_string());
+    object["timings"] = timings;
+    object["settings"] = settings.collect();
+    writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&object)?)?;
+    Ok(())
+}
+
+/// What is the same for one prompt and for many.
+pub fn output_json(session: &Session, output: &Output) -> Value {
+    let first = output.choices.first();
     let mut object = json!({
-        "model": session.path.display().to_string(),
         "text": first.map_or("", |choice| &choice.text),
         "token_ids": first.map_or(&[][..], |choice| &choice.token_ids),
         "prompt_token_ids": output.prompt_token_ids,
         "finish_reason": first.map_or("length", |choice| choice.finish.reason()),
         "usage": output.usage,
-        "timings": timings,
         "seed": output.seed,
-        "settings": resolved.settings.iter().map(|s| json!({"name": s.name, "value": s.value, "source": s.source})).collect::<Vec<_>>(),
         "notices": output.notices,
     });
     if let Some(choice) = first.filter(|choice| !choice.logprobs.is_empty()) {
@@ -195,8 +242,7 @@ fn print_json(session: &Session, resolved: &Resolved, output: &Output) -> Result
     if output.choices.len() > 1 {
         object["choices"] = output.choices.iter().map(|choice| choice_json(session, choice)).collect();
     }
-    writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&object)?)?;
-    Ok(())
+    object
 }
 
 fn choice_json(session: &Session, choice: &Choice) -> Value {

@@ -4,6 +4,14 @@ use super::values::{self, TokenName};
 use clap::Args;
 use serde_json::{Value, json};
 
+/// When beam search may end.
+pub const WHEN: [&str; 3] = ["true", "false", "never"];
+
+/// One of [`WHEN`] as the engine has it.
+pub fn early_stopping(when: &str) -> Value {
+    if when == "never" { json!(when) } else { json!(when == "true") }
+}
+
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Choosing tokens")]
 pub struct SamplingArgs {
@@ -106,6 +114,15 @@ pub struct SamplingArgs {
     /// Beam search: above 0 favours long answers
     #[arg(long, value_name = "X", value_parser = values::finite, allow_negative_numbers = true)]
     pub length_penalty: Option<f32>,
+    /// Beam search ends: true (with enough answers), false (when no better one is likely), never (when none is possible)
+    #[arg(long, value_name = "WHEN", value_parser = WHEN)]
+    pub early_stopping: Option<String>,
+    /// The first token after a decoder's single start token, by id or text
+    #[arg(long, value_name = "TOKEN", value_parser = values::token, allow_negative_numbers = true)]
+    pub forced_bos: Option<TokenName>,
+    /// The last token of an answer that reaches --max-tokens, by id or text
+    #[arg(long, value_name = "TOKEN", value_parser = values::token, allow_negative_numbers = true)]
+    pub forced_eos: Option<TokenName>,
     #[command(flatten)]
     pub length: LengthArgs,
 }
@@ -187,6 +204,7 @@ impl SamplingArgs {
         list.add("n", if searched { "num_return_sequences" } else { "n" }, self.n);
         list.add("beams", "num_beams", self.beams);
         list.number("length-penalty", "length_penalty", self.length_penalty);
+        list.add("early-stopping", "early_stopping", self.early_stopping.as_deref().map(early_stopping));
         self.length.add_to(&mut list);
         list.0
     }

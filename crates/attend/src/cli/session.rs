@@ -211,6 +211,12 @@ impl Session {
         if !args.allow.is_empty() {
             list.push(("allowed_tokens", "allow", json!(ids(&args.allow, "allow")?)));
         }
+        if let Some(name) = &args.forced_bos {
+            list.push(("forced_bos_token_id", "forced-bos", json!(self.token_id(name, "forced-bos")?)));
+        }
+        if let Some(name) = &args.forced_eos {
+            list.push(("forced_eos_token_id", "forced-eos", json!([self.token_id(name, "forced-eos")?])));
+        }
         Ok(list)
     }
 

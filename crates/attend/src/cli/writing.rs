@@ -1,19 +1,17 @@
 //! What `translate` and `summarize` share: the options of writing, and the loop over the inputs.
 
-use super::batch::{self, Answer, BatchArgs, Progress, Record, Window};
+use super::batch::generate::Generator;
+use super::batch::{Answer, BatchArgs, Record};
 use super::error::usage;
-use super::interrupt;
 use super::options::{ComputeArgs, ModelArg};
 use super::session::{self, Session};
-use super::{run, screen, values};
+use super::{run, sampling, screen, values};
 use anyhow::{Result, anyhow};
-use attend_engine::{Choice, Engine, Event, GenerateOptions, TextTask, Writing};
+use attend_engine::{Choice, Engine, GenerateOptions, Output, Prompt, TextTask, Writing};
 use clap::Args;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Writing")]
@@ -25,7 +23,7 @@ pub struct WritingArgs {
     #[arg(long, value_name = "X", value_parser = values::finite, allow_negative_numbers = true)]
     pub length_penalty: Option<f32>,
     /// When the search ends: true (enough answers), false (no better one is likely), never (none is possible)
-    #[arg(long, value_name = "WHEN", value_parser = ["true", "false", "never"])]
+    #[arg(long, value_name = "WHEN", value_parser = sampling::WHEN)]
     pub early_stopping: Option<String>,
     /// The N best answers with their scores, from at least as many beams
     #[arg(long, value_name = "N", value_parser = values::at_least_one, allow_negative_numbers = true)]
@@ -70,10 +68,9 @@ impl Job<'_> {
             screen::notice(&format!("note: {notice}"));
         }
         let options = self.options(&session, &engine, &task)?;
-        let mut said = BTreeSet::new();
-        batch::run(self.batch, Window::default(), |records, progress| {
-            records.iter().map(|record| self.answer(&engine, &task, &options, (record, &mut said), progress)).collect()
-        })
+        let prompt = |record: &Record| self.prompt(&engine, &task, record);
+        let answer = |output: Output, cut_from| Written { field: self.field, choices: output.choices, cut_from };
+        Generator { engine: &engine, options, prompt, answer }.run(self.batch)
     }
 
     /// The settings of the files for the task, and over them what was given.
@@ -84,9 +81,7 @@ impl Job<'_> {
         let short = |number: f32| number.to_string().parse::<f64>().map_or(Value::Null, Value::from);
         add("num_beams", "beams", w.beams.map(Value::from));
         add("length_penalty", "length-penalty", w.length_penalty.map(short));
-        let when =
-            w.early_stopping.as_deref().map(|when| if when == "never" { json!(when) } else { json!(when == "true") });
-        add("early_stopping", "early-stopping", when);
+        add("early_stopping", "early-stopping", w.early_stopping.as_deref().map(sampling::early_stopping));
         add("max_tokens", "max-tokens", w.max_tokens.map(Value::from));
         add("min_tokens", "min-tokens", w.min_tokens.map(Value::from));
         add("no_repeat_ngram_size", "no-repeat-ngram-size", w.no_repeat_ngram_size.map(Value::from));
@@ -109,30 +104,15 @@ impl Job<'_> {
         Ok(resolved.options)
     }
 
-    fn answer(
-        &self,
-        engine: &Engine<'_>,
-        task: &TextTask,
-        options: &GenerateOptions,
-        (record, said): (&Record, &mut BTreeSet<String>),
-        progress: &mut Progress,
-    ) -> Result<Written> {
+    /// A record's prompt, and how many tokens it had where some were cut off.
+    fn prompt(&self, engine: &Engine<'_>, task: &TextTask, record: &Record) -> Result<(Prompt, Option<usize>)> {
         let at = |error: attend_engine::Error| anyhow!("{}: {error}", record.place);
         let ready = engine.task_prompt(task, record.text()?, self.writing.truncate).map_err(at)?;
         let tokens = ready.prompt.encoder_ids.as_ref().map_or(0, Vec::len);
         if let Some(whole) = ready.cut_from {
             screen::notice(&format!("note: {}: cut from {whole} to {tokens} tokens", record.place));
         }
-        let go_on =
-            |_: Event<'_>| if interrupt::pressed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let output = engine.generate(ready.prompt, options, &mut { go_on }).map_err(at)?;
-        for notice in output.notices {
-            if said.insert(notice.clone()) {
-                screen::notice(&format!("note: {notice}"));
-            }
-        }
-        progress.add(1, output.usage.total_tokens);
-        Ok(Written { field: self.field, choices: output.choices, cut_from: ready.cut_from })
+        Ok((ready.prompt, ready.cut_from))
     }
 }
 

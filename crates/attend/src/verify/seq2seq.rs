@@ -73,15 +73,15 @@ pub fn check_unobserved(case: &ModelCase, loaded: &Loaded) -> Result<Comparison>
     let side = Side::read(case, "right")?;
     let hidden = loaded.model.forward(StackKind::Encoder, &mut side.batch(), &options, &mut Nobody)?;
     compare_encoded(case, &side.rows, &hidden, &mut comparison)?;
-    let mut decoded = Vec::new();
     let rows = decoder_rows(case)?;
-    for (source, target) in side.rows.iter().zip(&rows) {
-        let memory = loaded.model.encode(&source.ids, types, &options)?;
-        let mut cache = loaded.model.cache(types)?;
-        let sequence = Sequence { memory: Some(&memory), ..Sequence::cached(&target.ids, &mut cache) };
-        let mut batch = Batch::one(sequence);
-        decoded.extend(loaded.model.forward(StackKind::Decoder, &mut batch, &options, &mut Nobody)?);
-    }
+    let sources: Vec<&[u32]> = side.rows.iter().map(|row| row.ids.as_slice()).collect();
+    let memories = loaded.model.encode(&sources, types, &options)?;
+    let mut caches = memories.iter().map(|_| loaded.model.cache(types)).collect::<Result<Vec<_>, _>>()?;
+    let sequences = rows.iter().zip(&memories).zip(&mut caches);
+    let sequences = sequences
+        .map(|((target, memory), cache)| Sequence { memory: Some(memory), ..Sequence::cached(&target.ids, cache) });
+    let mut batch = Batch { sequences: sequences.collect(), encoded: None };
+    let decoded = loaded.model.forward(StackKind::Decoder, &mut batch, &options, &mut Nobody)?;
     let logits = loaded.model.logits(&decoded, &mut Nobody)?;
     record::compare_rows(case, "right.logits", &rows, &logits, &mut comparison)?;
     Ok(comparison)

@@ -1,10 +1,12 @@
 //! Many inputs, one answer each: what the commands for tasks share.
 //!
 //! [`run`] reads records ([`input`]) a window at a time, hands each window to the command's work, which may compute it
-//! in any order, and writes the answers in the order of the inputs ([`output`]). Neither all inputs nor all answers are
-//! ever in memory, and a file given with `--output` appears only when it is whole.
+//! in any order, and writes the answers in the order of the inputs ([`output`]). Work that goes on across windows
+//! ([`generate`]) takes and writes as it likes ([`flow`]). Neither all inputs nor all answers are ever in memory, and a file
+//! given with `--output` appears only when it is whole.
 
 pub mod csv;
+pub mod generate;
 pub mod input;
 pub mod npy;
 pub mod output;
@@ -18,7 +20,6 @@ use super::error::Interrupted;
 use super::interrupt::{self, Graceful};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// Where inputs come from and where answers go.
@@ -87,42 +88,64 @@ impl Default for Window {
     }
 }
 
+/// Inputs on their way to answers.
+pub struct Flow {
+    records: input::Records,
+    writer: output::Writer,
+    pub progress: Progress,
+}
+
+impl Flow {
+    /// The next inputs; none when they have ended.
+    pub fn take(&mut self, window: Window) -> Result<Vec<Record>> {
+        let taken = self.records.window(window)?;
+        self.progress.taken(taken.len(), self.records.bytes_read());
+        Ok(taken)
+    }
+
+    /// Writes the answers that come next.
+    pub fn write<A: Answer>(&mut self, answers: &[A]) -> Result<()> {
+        self.progress.pause();
+        for answer in answers {
+            self.writer.write(answer)?;
+        }
+        self.writer.flush()
+    }
+}
+
+/// Opens where inputs come from and answers go, and lets `work` take from the one and write to the other. An interruption is
+/// the work's to notice.
+pub fn flow(args: &BatchArgs, work: impl FnOnce(&mut Flow) -> Result<()>) -> Result<bool> {
+    let records = input::open(args)?;
+    let writer = output::Writer::open(args)?;
+    let mut flow = Flow { progress: Progress::begin(records.total_bytes()), records, writer };
+    let graceful = Graceful::begin();
+    let outcome = work(&mut flow);
+    drop(graceful);
+    flow.progress.end(outcome.is_ok());
+    outcome?;
+    flow.writer.finish()?;
+    Ok(true)
+}
+
 /// Takes every input through `work`, which gives an answer for each record of a window, in their order.
 pub fn run<A: Answer>(
     args: &BatchArgs,
     window: Window,
     mut work: impl FnMut(&[Record], &mut Progress) -> Result<Vec<A>>,
 ) -> Result<bool> {
-    let mut records = input::open(args)?;
-    let mut writer = output::Writer::open(args)?;
-    let mut progress = Progress::begin(records.total_bytes());
-    let graceful = Graceful::begin();
-    let outcome = (|| -> Result<()> {
+    flow(args, |flow| {
         loop {
-            let taken = records.window(window)?;
+            let taken = flow.take(window)?;
             if taken.is_empty() {
                 return Ok(());
             }
-            let answers = work(&taken, &mut progress)?;
+            let answers = work(&taken, &mut flow.progress)?;
             if interrupt::pressed() {
                 return Err(Interrupted.into());
             }
-            progress.pause();
-            for answer in &answers {
-                writer.write(answer)?;
-            }
-            writer.flush()?;
-            progress.finished(taken.len(), records.bytes_read());
+            flow.write(&answers)?;
+            flow.progress.all_done();
         }
-    })();
-    drop(graceful);
-    progress.end(outcome.is_ok());
-    outcome?;
-    writer.finish()?;
-    Ok(true)
-}
-
-/// What a loop over batches should do next: stop when the user has pressed Ctrl-C.
-pub fn go_on() -> ControlFlow<()> {
-    if interrupt::pressed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
 }

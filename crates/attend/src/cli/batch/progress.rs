@@ -9,30 +9,35 @@ use std::time::{Duration, Instant};
 pub struct Progress {
     total_bytes: Option<u64>,
     started: Instant,
-    inputs: usize,
-    /// Inputs of the window at work that are done.
-    underway: usize,
+    /// Inputs that have been read, and the bytes up to their end.
+    taken: (usize, u64),
+    /// Inputs that have their answers, and the tokens that these cost.
+    done: usize,
     tokens: u64,
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
     pub fn begin(total_bytes: Option<u64>) -> Progress {
-        Progress { total_bytes, started: Instant::now(), inputs: 0, underway: 0, tokens: 0, bar: None }
+        Progress { total_bytes, started: Instant::now(), taken: (0, 0), done: 0, tokens: 0, bar: None }
     }
 
-    /// Counts inputs of the window at work that are done, and the tokens they cost.
+    /// Counts inputs that have been read, with which `bytes_read` have been read in all.
+    pub fn taken(&mut self, inputs: usize, bytes_read: u64) {
+        self.taken = (self.taken.0 + inputs, bytes_read);
+    }
+
+    /// Counts inputs that are done, and the tokens they cost.
     pub fn add(&mut self, inputs: usize, tokens: usize) {
-        self.underway += inputs;
+        self.done += inputs;
         self.tokens += tokens as u64;
-        self.show(None);
+        self.show();
     }
 
-    /// Counts a finished window; its inputs were counted one by one before.
-    pub fn finished(&mut self, inputs: usize, bytes_read: u64) {
-        self.inputs += inputs;
-        self.underway = 0;
-        self.show(Some(bytes_read));
+    /// Everything that has been read is done.
+    pub fn all_done(&mut self) {
+        self.done = self.taken.0;
+        self.show();
     }
 
     /// Leaves the terminal to the answers.
@@ -42,23 +47,26 @@ impl Progress {
         }
     }
 
-    fn show(&mut self, bytes_read: Option<u64>) {
+    /// Bytes of the inputs that are done: their share of those that have been read.
+    fn position(&self) -> u64 {
+        let (inputs, bytes) = self.taken;
+        (bytes as f64 * (self.done as f64 / inputs.max(1) as f64).min(1.0)) as u64
+    }
+
+    fn show(&mut self) {
         if self.bar.is_none() && screen::watched() && self.started.elapsed() > Duration::from_secs(1) {
             self.bar = Some(bar(self.total_bytes));
         }
         let words = self.words();
         if let Some(bar) = &self.bar {
-            if let Some(bytes) = bytes_read {
-                bar.set_position(bytes);
-            }
+            bar.set_position(self.position());
             bar.set_message(words);
         }
     }
 
     fn words(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
-        let inputs = self.inputs + self.underway;
-        let mut words = format!("{inputs} inputs, {:.1}/s", inputs as f64 / seconds);
+        let mut words = format!("{} inputs, {:.1}/s", self.done, self.done as f64 / seconds);
         if self.tokens > 0 {
             words += &format!(", {:.0} tokens/s", self.tokens as f64 / seconds);
         }
@@ -68,7 +76,7 @@ impl Progress {
     /// The closing line.
     pub fn end(&mut self, done: bool) {
         self.pause();
-        if done && self.inputs > 0 {
+        if done && self.done > 0 {
             screen::hint(&format!("[{} in {:.1} s]", self.words(), self.started.elapsed().as_secs_f64()));
         }
     }

@@ -1,0 +1,198 @@
+//! Many requests in one loop: each step feeds the next token of every open sequence, and what is still to be read, together.
+//!
+//! Requests join as soon as there is room and leave when they are answered (continuous batching; Yu et al. 2022, Orca). The
+//! bounds are [`Limits`]: where what is held outgrows them, the request that joined last is put back and begins anew later.
+//! None of this changes an answer. The loop knows no tensors; whoever owns a [`Schedule`] decides when to add and to step.
+
+use crate::error::Error;
+use crate::options::GenerateOptions;
+use crate::output::{Event, Output, Prompt};
+use crate::request::{Ready, Surroundings};
+use crate::source::{LogitsSource, Start};
+use crate::vocabulary::Vocabulary;
+use crate::work::{Part, Room, Work};
+use attend_nn::BLOCK_TOKENS;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Takes the events of each request, by its key; `Break` ends that request.
+pub type EachHandler<'a> = dyn FnMut(usize, Event<'_>) -> ControlFlow<()> + 'a;
+
+/// How much is worked on at once. One request is always worked on, however large it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Sequences: choices and beams of all requests together.
+    pub sequences: usize,
+    /// Tokens whose keys and values are held, those of sources included.
+    pub tokens: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { sequences: 64, tokens: 1 << 15 }
+    }
+}
+
+/// The requests of one source.
+pub struct Schedule<'a, S: LogitsSource> {
+    source: &'a S,
+    vocabulary: Option<&'a dyn Vocabulary>,
+    around: &'a Surroundings,
+    limits: Limits,
+    waiting: VecDeque<Entry<'a, S::State>>,
+    /// The one that joined first comes first.
+    running: Vec<Entry<'a, S::State>>,
+}
+
+struct Entry<'a, T> {
+    key: usize,
+    work: Work<'a, T>,
+}
+
+/// What has become of a request.
+pub type Ended = (usize, Result<Output, Error>);
+
+impl<'a, S: LogitsSource> Schedule<'a, S> {
+    pub fn new(
+        source: &'a S,
+        vocabulary: Option<&'a dyn Vocabulary>,
+        around: &'a Surroundings,
+        limits: Limits,
+    ) -> Schedule<'a, S> {
+        Schedule { source, vocabulary, around, limits, waiting: VecDeque::new(), running: Vec::new() }
+    }
+
+    /// Adds a request behind those that wait. `key` is the caller's name for it.
+    ///
+    /// # Errors
+    /// Parameters and prompts that cannot be served.
+    pub fn add(&mut self, key: usize, prompt: Prompt, options: Arc<GenerateOptions>) -> Result<(), Error> {
+        let ready = Ready::new(self.source, self.vocabulary, self.around, prompt, options)?;
+        self.waiting.push_back(Entry { key, work: Work::new(ready, self.vocabulary) });
+        Ok(())
+    }
+
+    /// Those that wait join in the order of their lengths from now on, the longest first: what does not fit in memory shows
+    /// at once, and short ones fill the end. Equal lengths stay in order.
+    pub fn longest_first(&mut self) {
+        let length = |entry: &Entry<'a, S::State>| {
+            let start = entry.work.start();
+            start.prompt_len + start.encoder_ids.map_or(0, <[u32]>::len)
+        };
+        self.waiting.make_contiguous().sort_by_key(|entry| Reverse(length(entry)));
+    }
+
+    /// Nothing is left to do.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// Requests that are worked on, and those that wait.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.running.len(), self.waiting.len())
+    }
+
+    /// Lets requests join, takes one step with all of them, and returns those that ended in it.
+    ///
+    /// # Errors
+    /// A step of the model that failed. The requests in it cannot go on.
+    pub fn step(&mut self, on: &mut EachHandler<'_>) -> Result<Vec<Ended>, Error> {
+        self.make_room();
+        let mut ended = self.join();
+        let fed = self.feed()?;
+        let mut fed = fed.into_iter();
+        let mut open = Vec::with_capacity(self.running.len());
+        for mut entry in std::mem::take(&mut self.running) {
+            let key = entry.key;
+            let done = match fed.next() {
+                Some(true) => entry.work.advance(self.source, &mut |event| on(key, event)),
+                Some(false) | None => Ok(false),
+            };
+            match done {
+                Ok(false) => open.push(entry),
+                Ok(true) => ended.push((key, Ok(entry.work.into_output()))),
+                Err(error) => ended.push((key, Err(error))),
+            }
+        }
+        self.running = open;
+        Ok(ended)
+    }
+
+    /// Puts back the youngest as long as the next step would hold too much.
+    fn make_room(&mut self) {
+        while self.running.len() > 1 && self.held() > self.limits.tokens {
+            if let Some(mut entry) = self.running.pop() {
+                entry.work.put_back();
+                self.waiting.push_front(entry);
+            }
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.running.iter().map(|entry| entry.work.tokens()).sum()
+    }
+
+    /// Lets those in front of the queue join that fit. Returns those that cannot be started.
+    fn join(&mut self) -> Vec<Ended> {
+        let mut sequences: usize = self.running.iter().map(|entry| entry.work.sequences()).sum();
+        let mut tokens = self.held();
+        let mut joining = Vec::new();
+        while let Some(Entry { work, .. }) = self.waiting.front() {
+            let own = work.sequences();
+            // With a block more for each sequence, so that it is not soon put back.
+            let needed = work.tokens() + own * BLOCK_TOKENS;
+            let fits = sequences + own <= self.limits.sequences && tokens + needed <= self.limits.tokens;
+            let alone = self.running.is_empty() && joining.is_empty();
+            if !fits && !alone {
+                break;
+            }
+            (sequences, tokens) = (sequences + own, tokens + work.tokens());
+            joining.extend(self.waiting.pop_front());
+        }
+        self.start(joining)
+    }
+
+    fn start(&mut self, joining: Vec<Entry<'a, S::State>>) -> Vec<Ended> {
+        let starts: Vec<Start<'_>> = joining.iter().map(|entry| entry.work.start()).collect();
+        let together = if starts.is_empty() { Ok(Vec::new()) } else { self.source.start_all(&starts) };
+        let states: Vec<Result<S::State, Error>> = match together {
+            Ok(states) => states.into_iter().map(Ok).collect(),
+            // One that cannot be started must not keep the others from it.
+            Err(_) => starts.iter().map(|start| self.source.start(start.prompt_len, start.encoder_ids)).collect(),
+        };
+        let mut failed = Vec::new();
+        for (mut entry, state) in joining.into_iter().zip(states) {
+            match state {
+                Ok(state) => {
+                    entry.work.begin(state);
+                    self.running.push(entry);
+                }
+                Err(error) => failed.push((entry.key, Err(error))),
+            }
+        }
+        failed
+    }
+
+    /// Feeds what every running request wants; says of each whether it had a part in the step.
+    fn feed(&mut self) -> Result<Vec<bool>, Error> {
+        let mut room = Room { reading: self.around.chunk.max(1) };
+        let (mut feeds, mut targets, mut fed) = (Vec::new(), Vec::new(), Vec::new());
+        for entry in &mut self.running {
+            let parts = entry.work.parts(&mut room);
+            fed.push(!parts.is_empty());
+            for Part { feed, target } in parts {
+                feeds.push(feed);
+                targets.push(target);
+            }
+        }
+        if !feeds.is_empty() {
+            self.source.feed(&mut feeds, &mut |feed, token, row| {
+                targets[feed].take(token, row);
+                Ok(())
+            })?;
+        }
+        Ok(fed)
+    }
+}

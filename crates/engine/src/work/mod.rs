@@ -1,0 +1,342 @@
+//! One request on its way from prompt to answer: what it wants fed next, and what it makes of the rows that come back.
+//!
+//! A [`Work`] runs nothing. Whoever owns it (a [`Schedule`](crate::schedule::Schedule)) begins it with a state, puts its
+//! [`Work::parts`] into a step beside those of other requests, and lets it [`Work::advance`]. It can be put back at any time:
+//! its states are dropped, and what it has generated is fed again when it begins anew. Neither that nor the company changes
+//! its answer, because a row of logits depends on the sequence alone.
+
+mod beams;
+mod choice;
+mod strand;
+
+use crate::beam::Search;
+use crate::error::Error;
+use crate::generate::Handler;
+use crate::logprobs::{Distribution, TokenLogprob};
+use crate::output::{Choice, Event, Finish, Output, Timings, Usage};
+use crate::request::Ready;
+use crate::source::{LogitsSource, Start};
+use crate::vocabulary::Vocabulary;
+use attend_nn::BLOCK_TOKENS;
+use choice::Answer;
+use std::time::Instant;
+pub(crate) use strand::Part;
+use strand::{Strand, Wanted};
+
+/// What a step has room for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Tokens that are read, of prompts and of what is fed again.
+    pub reading: usize,
+}
+
+/// A request in progress, with states of type `T`.
+pub(crate) struct Work<'v, T> {
+    ready: Ready,
+    vocabulary: Option<&'v dyn Vocabulary>,
+    answers: Answers<'v>,
+    stage: Stage<T>,
+    prompt_logprobs: Option<Vec<Option<TokenLogprob>>>,
+    begun: Option<Instant>,
+    /// When the prompt had been read for the first time.
+    read: Option<Instant>,
+}
+
+/// What is being made.
+enum Answers<'v> {
+    Choices(Vec<Answer<'v>>),
+    Beams(Search),
+    /// Sequences that a search has found, whose log-probabilities are read off in one more pass: carrying them along for
+    /// every candidate would cost more.
+    Found(Vec<Choice>),
+}
+
+/// What is held.
+enum Stage<T> {
+    Nothing,
+    Prompt(Strand<T>),
+    Answers {
+        /// One for each sequence that is open, in their order.
+        strands: Vec<Strand<T>>,
+        /// Where they branched off, as long as more may do so.
+        root: Option<Root<T>>,
+    },
+}
+
+/// A read prompt.
+struct Root<T> {
+    state: T,
+    row: Vec<f32>,
+}
+
+impl<'v, T> Work<'v, T> {
+    pub fn new(ready: Ready, vocabulary: Option<&'v dyn Vocabulary>) -> Work<'v, T> {
+        let answers = match (ready.max_tokens, ready.options.beam.num_beams > 1) {
+            (0, _) => Answers::Choices(Vec::new()),
+            (_, true) => Answers::Beams(beams::begin(&ready)),
+            (_, false) => {
+                let choices = (0..ready.options.length.n).map(|index| Answer::new(index, &ready, vocabulary));
+                Answers::Choices(choices.collect())
+            }
+        };
+        Work { ready, vocabulary, answers, stage: Stage::Nothing, prompt_logprobs: None, begun: None, read: None }
+    }
+
+    /// How the first state must be started.
+    pub fn start(&self) -> Start<'_> {
+        Start { prompt_len: self.ready.prompt.token_ids.len(), encoder_ids: self.ready.prompt.encoder_ids.as_deref() }
+    }
+
+    /// Begins, or begins anew, with a fresh state.
+    pub fn begin(&mut self, state: T) {
+        self.begun.get_or_insert_with(Instant::now);
+        self.stage = Stage::Prompt(Strand::new(state));
+    }
+
+    /// Gives up everything that is held.
+    pub fn put_back(&mut self) {
+        self.stage = Stage::Nothing;
+    }
+
+    /// Sequences that it feeds side by side.
+    pub fn sequences(&self) -> usize {
+        self.answers.lists().len().max(1)
+    }
+
+    /// Tokens whose keys and values it holds, or would if it were begun, the next step's included: the source's once, the
+    /// prompt's whole blocks once, and of every sequence the blocks behind them.
+    pub fn tokens(&self) -> usize {
+        let blocks = |tokens: usize| tokens.next_multiple_of(BLOCK_TOKENS);
+        let prompt = self.ready.prompt.token_ids.len();
+        let own = |generated: usize| blocks(prompt % BLOCK_TOKENS + generated + 1);
+        let sequences: usize = self.answers.lists().into_iter().map(|list| own(list.len())).sum();
+        let root = if self.keeps_root() { own(0) } else { 0 };
+        blocks(self.ready.encoder_ids().len()) + prompt - prompt % BLOCK_TOKENS + sequences.max(own(0)) + root
+    }
+
+    /// What it wants to feed in the next step; nothing only where the room for reading is used up.
+    pub fn parts(&mut self, room: &mut Room) -> Vec<Part<'_, T>> {
+        let prompt = &self.ready.prompt.token_ids;
+        match &mut self.stage {
+            Stage::Nothing => Vec::new(),
+            Stage::Prompt(strand) => {
+                let top = self.ready.options.report.prompt_logprobs.filter(|_| self.read.is_none());
+                let wanted = Wanted { list: prompt, offset: 0, until: prompt.len(), top };
+                room.part(strand, wanted).into_iter().collect()
+            }
+            Stage::Answers { strands, .. } => {
+                // No row is wanted for what would follow the last token of a found sequence.
+                let (unfed, top) = match &self.answers {
+                    Answers::Found(_) => (1, self.ready.options.report.logprobs),
+                    Answers::Choices(_) | Answers::Beams(_) => (0, None),
+                };
+                let wanted = |list: &'_ [u32]| list.len().saturating_sub(unfed);
+                let lists = self.answers.lists().into_iter().zip(strands);
+                let parts = lists.filter_map(|(list, strand)| {
+                    room.part(strand, Wanted { list, offset: prompt.len(), until: wanted(list), top })
+                });
+                parts.collect()
+            }
+        }
+    }
+
+    /// Takes in the rows of the last step and goes on. `true`: the answer is complete.
+    ///
+    /// # Errors
+    /// Rows that are not finite, and rules that leave no token.
+    pub fn advance<S: LogitsSource<State = T>>(&mut self, source: &S, on: &mut Handler<'_>) -> Result<bool, Error> {
+        if let Stage::Prompt(strand) = &mut self.stage {
+            strand.check()?;
+            let (done, total) = (strand.fed, self.ready.prompt.token_ids.len());
+            if self.read.is_none() && on(Event::Prompt { done, total }).is_break() {
+                self.cancel();
+                return Ok(true);
+            }
+            if done < total {
+                return Ok(false);
+            }
+            self.finish_prompt(source)?;
+        }
+        match &self.answers {
+            Answers::Choices(_) => self.choose(on),
+            Answers::Beams(_) => self.search(source, on),
+            Answers::Found(_) => self.collect(on),
+        }
+    }
+
+    /// The prompt has been read: its sequences begin, or go on where they had been put back.
+    fn finish_prompt<S: LogitsSource<State = T>>(&mut self, source: &S) -> Result<(), Error> {
+        let Stage::Prompt(strand) = std::mem::replace(&mut self.stage, Stage::Nothing) else { return Ok(()) };
+        if self.read.is_none() {
+            self.read = Some(Instant::now());
+            let scores = strand.scores.into_iter().map(Some);
+            let wanted = self.ready.options.report.prompt_logprobs;
+            self.prompt_logprobs = wanted.map(|_| std::iter::once(None).chain(scores).collect());
+        }
+        self.branch(source, Root { state: strand.state, row: strand.row.unwrap_or_default() })
+    }
+
+    /// A strand for each sequence, with a fork of the prompt's state.
+    fn branch<S: LogitsSource<State = T>>(&mut self, source: &S, root: Root<T>) -> Result<(), Error> {
+        let lists = self.answers.lists();
+        let mut strands = Vec::with_capacity(lists.len());
+        let keep = self.keeps_root();
+        let forks = if keep { lists.len() } else { lists.len().saturating_sub(1) };
+        let mut states: Vec<T> = (0..forks).map(|_| source.fork(&root.state)).collect();
+        let Root { state, row } = root;
+        let root = if keep {
+            Some(Root { state, row: row.clone() })
+        } else {
+            states.push(state);
+            None
+        };
+        for (list, state) in lists.into_iter().zip(states) {
+            let mut strand = Strand::new(state);
+            match (&self.answers, list.first()) {
+                (Answers::Choices(_) | Answers::Beams(_), None) => strand.row = Some(row.clone()),
+                (Answers::Choices(_) | Answers::Beams(_), Some(_)) | (Answers::Found(_), None) => {}
+                (Answers::Found(_), Some(&id)) => {
+                    let distribution = Distribution::new(&row, self.ready.prompt.token_ids.len())?;
+                    strand.scores.push(distribution.of(id, self.ready.options.report.logprobs.unwrap_or(0)));
+                }
+            }
+            strands.push(strand);
+        }
+        self.stage = Stage::Answers { strands, root };
+        Ok(())
+    }
+
+    /// Whether the prompt's state is needed once more at the end.
+    fn keeps_root(&self) -> bool {
+        matches!(self.answers, Answers::Beams(_)) && self.ready.options.report.logprobs.is_some()
+    }
+
+    /// Every open choice that has its row draws a token; those that end give up their state.
+    fn choose(&mut self, on: &mut Handler<'_>) -> Result<bool, Error> {
+        let (Answers::Choices(answers), Stage::Answers { strands, .. }) = (&mut self.answers, &mut self.stage) else {
+            return Ok(false);
+        };
+        let mut cancelled = false;
+        let mut open = Vec::with_capacity(strands.len());
+        for (answer, mut strand) in answers.iter_mut().filter(|answer| answer.open).zip(std::mem::take(strands)) {
+            if !cancelled && let Some(mut row) = strand.row.take() {
+                cancelled = answer.advance(&self.ready, &mut row, on)?.is_break();
+            }
+            if answer.open {
+                open.push(strand);
+            }
+        }
+        *strands = open;
+        let done = cancelled || strands.is_empty();
+        if cancelled {
+            self.cancel();
+        }
+        Ok(done)
+    }
+
+    /// Once every open hypothesis has its row, the search takes a step.
+    fn search<S: LogitsSource<State = T>>(&mut self, source: &S, on: &mut Handler<'_>) -> Result<bool, Error> {
+        let (Answers::Beams(search), Stage::Answers { strands, root }) = (&mut self.answers, &mut self.stage) else {
+            return Ok(false);
+        };
+        if strands.iter().any(|strand| strand.row.is_none()) {
+            return Ok(false);
+        }
+        let (states, parents) = beams::advance(&self.ready, search, std::mem::take(strands))?;
+        let done = search.open().first().map_or(0, |first| first.tokens.len());
+        if !search.is_done() && on(Event::Step { done }).is_continue() {
+            *strands = beams::reorder(source, states, &parents);
+            return Ok(false);
+        }
+        let root = root.take();
+        self.answers = Answers::Found(beams::choices(&self.ready, self.vocabulary, search));
+        match root {
+            Some(root) => self.branch(source, root)?,
+            None => self.stage = Stage::Nothing,
+        }
+        self.collect(on)
+    }
+
+    /// The found sequences are complete when each has been read to its last token but one.
+    fn collect(&mut self, on: &mut Handler<'_>) -> Result<bool, Error> {
+        let Answers::Found(choices) = &mut self.answers else { return Ok(false) };
+        if let Stage::Answers { strands, .. } = &mut self.stage {
+            strands.iter_mut().try_for_each(Strand::check)?;
+            let mut both = strands.iter().zip(choices.iter());
+            if both.any(|(strand, choice)| strand.scores.len() < choice.token_ids.len()) {
+                return Ok(false);
+            }
+            for (strand, choice) in strands.iter_mut().zip(choices.iter_mut()) {
+                choice.logprobs = std::mem::take(&mut strand.scores);
+            }
+        }
+        for choice in choices {
+            // The work is over: whether the handler would go on no longer matters.
+            let _ = on(Event::Finished { choice: choice.index, text: &choice.text, finish: &choice.finish });
+        }
+        Ok(true)
+    }
+
+    /// The handler ended the work: what had been held back is still part of what was produced.
+    fn cancel(&mut self) {
+        match &mut self.answers {
+            Answers::Choices(answers) => {
+                for answer in answers.iter_mut().filter(|answer| answer.open) {
+                    answer.close(Finish::Cancelled, &self.ready);
+                }
+            }
+            Answers::Beams(search) => {
+                self.answers = Answers::Found(beams::choices(&self.ready, self.vocabulary, search));
+            }
+            Answers::Found(_) => {}
+        }
+    }
+
+    /// The whole answer.
+    pub fn into_output(self) -> Output {
+        let now = Instant::now();
+        let between = |from: Option<Instant>, to: Instant| from.map_or(0.0, |from| (to - from).as_secs_f64());
+        let seconds = (between(self.begun, self.read.unwrap_or(now)), between(self.read, now));
+        let choices = match self.answers {
+            Answers::Choices(answers) => answers.into_iter().map(|answer| answer.choice).collect(),
+            Answers::Beams(_) => Vec::new(),
+            Answers::Found(choices) => choices,
+        };
+        let prompt_tokens = self.ready.prompt.token_ids.len() + self.ready.encoder_ids().len();
+        let completion_tokens = choices.iter().map(|choice: &Choice| choice.token_ids.len()).sum();
+        Output {
+            choices,
+            prompt_logprobs: self.prompt_logprobs,
+            usage: Usage { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens },
+            timings: Timings::new(prompt_tokens, seconds.0, completion_tokens, seconds.1),
+            seed: self.ready.seed,
+            notices: self.ready.notices,
+            prompt_token_ids: self.ready.prompt.token_ids,
+        }
+    }
+}
+
+impl Answers<'_> {
+    /// The generated tokens of every sequence that is open.
+    fn lists(&self) -> Vec<&[u32]> {
+        match self {
+            Answers::Choices(answers) => {
+                answers.iter().filter(|answer| answer.open).map(|answer| answer.choice.token_ids.as_slice()).collect()
+            }
+            Answers::Beams(search) => search.open().iter().map(|open| open.tokens.as_slice()).collect(),
+            Answers::Found(choices) => choices.iter().map(|choice| choice.token_ids.as_slice()).collect(),
+        }
+    }
+}
+
+impl Room {
+    /// A strand's next part. The one token of a sequence that goes on needs no room; what is read takes as much as is left.
+    fn part<'w, T>(&mut self, strand: &'w mut Strand<T>, wanted: Wanted<'w>) -> Option<Part<'w, T>> {
+        if wanted.until - strand.fed <= 1 {
+            return strand.part(wanted, 1);
+        }
+        let part = strand.part(wanted, self.reading)?;
+        self.reading -= part.feed.tokens.len();
+        Some(part)
+    }
+}

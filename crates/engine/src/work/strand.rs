@@ -1,0 +1,101 @@
+//! One sequence of a request as it is fed: its prompt, or one of the answers to it.
+
+use crate::error::Error;
+use crate::logprobs::{Distribution, TokenLogprob};
+use crate::source::Feed;
+
+/// A sequence with its past. The tokens to feed are in a list that the owner keeps: the prompt's, or those generated after it.
+#[derive(Debug)]
+pub(crate) struct Strand<T> {
+    pub state: T,
+    /// Tokens of the list that the state holds.
+    pub fed: usize,
+    /// The row of logits after the list's last token, once it is there.
+    pub row: Option<Vec<f32>>,
+    /// Log-probabilities of the list's tokens from the second on, where they are wanted.
+    pub scores: Vec<TokenLogprob>,
+    failure: Option<Error>,
+}
+
+/// What a strand wants of its next step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'w> {
+    pub list: &'w [u32],
+    /// Where the list begins in the sequence.
+    pub offset: usize,
+    /// How many of the list's tokens are fed in all.
+    pub until: usize,
+    /// Whether the list's tokens are scored, each with so many alternatives.
+    pub top: Option<usize>,
+}
+
+/// A strand's part of a step.
+#[derive(Debug)]
+pub(crate) struct Part<'w, T> {
+    pub feed: Feed<'w, T>,
+    pub target: Target<'w>,
+}
+
+/// Where a part's rows go.
+#[derive(Debug)]
+pub(crate) struct Target<'w> {
+    /// The place in the sequence of the token that the first row is for.
+    position: usize,
+    /// The tokens that follow each fed one, where the list has them.
+    following: &'w [u32],
+    top: Option<usize>,
+    row: &'w mut Option<Vec<f32>>,
+    scores: &'w mut Vec<TokenLogprob>,
+    failure: &'w mut Option<Error>,
+}
+
+impl<T> Strand<T> {
+    pub fn new(state: T) -> Strand<T> {
+        Strand::fed(state, 0)
+    }
+
+    /// One whose state holds `fed` of its list's tokens.
+    pub fn fed(state: T, fed: usize) -> Strand<T> {
+        Strand { state, fed, row: None, scores: Vec::new(), failure: None }
+    }
+
+    /// Takes the next tokens to a step, at most `most` of them.
+    pub fn part<'w>(&'w mut self, wanted: Wanted<'w>, most: usize) -> Option<Part<'w, T>> {
+        let (start, end) = (self.fed, wanted.until.min(self.fed.saturating_add(most)));
+        let tokens = wanted.list.get(start..end).filter(|tokens| !tokens.is_empty())?;
+        let rows_from = match wanted.top {
+            Some(_) => 0,
+            None if end == wanted.list.len() => tokens.len() - 1,
+            None => tokens.len(),
+        };
+        self.fed = end;
+        let target = Target {
+            position: wanted.offset + start + 1,
+            following: wanted.list.get(start + 1..).unwrap_or_default(),
+            top: wanted.top,
+            row: &mut self.row,
+            scores: &mut self.scores,
+            failure: &mut self.failure,
+        };
+        Some(Part { feed: Feed { state: &mut self.state, tokens, rows_from }, target })
+    }
+
+    /// What a row of the last step was at fault for.
+    pub fn check(&mut self) -> Result<(), Error> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Target<'_> {
+    /// Takes the row after the part's token `index`.
+    pub fn take(&mut self, index: usize, row: &[f32]) {
+        match (self.following.get(index), self.top) {
+            (None, _) => *self.row = Some(row.to_vec()),
+            (Some(_), None) => {}
+            (Some(&id), Some(top)) => match Distribution::new(row, self.position + index) {
+                Ok(distribution) => self.scores.push(distribution.of(id, top)),
+                Err(error) => *self.failure = self.failure.take().or(Some(error)),
+            },
+        }
+    }
+}

@@ -178,7 +178,7 @@ fn run_answers_many_prompts_as_each_alone() {
         let input = input.to_str().expect("UTF-8");
         for way in [
             &["--temperature", "0.9", "--seed", "3"][..],
-            &["--beams", "3", "--n", "2"],
+            &["--beams", "3", "--n", "2", "--seed", "4"],
             &["--n", "2", "--seed", "1", "--temperature", "1"],
         ] {
             let options = [&["--raw", "--json", "--max-tokens", "6"], way].concat();
@@ -224,7 +224,7 @@ fn run_reads_many_prompts_in_every_form() {
     let objects = texts.map(|text| format!("{}\n", json!({"id": 7, "source": text}))).concat();
     std::fs::write(place("texts.txt"), &plain).expect("written");
     std::fs::write(place("texts.jsonl"), objects).expect("written");
-    let options = ["--beams", "2", "--n", "2", "--max-tokens", "5", "--logprobs", "1"];
+    let options = ["--beams", "2", "--n", "2", "--max-tokens", "5", "--logprobs", "1", "--seed", "6"];
     let found = lines(&run("run", folder.path(), &[&options[..], &["--input", &place("texts.txt")]].concat()));
     assert_eq!(found.len(), texts.len());
     for (text, found) in texts.iter().zip(&found) {
@@ -263,16 +263,17 @@ fn run_forces_tokens_and_forbids_repetitions() {
         let asked = |more: &[&str]| -> Vec<u64> {
             let options = [&["--json", "--raw", "--max-tokens", "9", "--ignore-eos", "w50"], more].concat();
             let output = run("run", folder.path(), &options);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
             found["token_ids"].as_array().expect("a list").iter().filter_map(Value::as_u64).collect()
         };
         for way in [&[][..], &["--beams", "3", "--early-stopping", "never"]] {
             let forced = asked(&[way, &["--forced-bos", "w33", "--forced-eos", "44", "--min-tokens", "9"]].concat());
             assert_eq!((forced.len(), forced[0], forced[8]), (9, 33, 44), "{case}, {way:?}");
-            let repeated = asked(&[way, &["--allow", "w5", "--allow", "w6", "--allow", "w7"]].concat());
-            let fresh = asked(
-                &[way, &["--allow", "w5", "--allow", "w6", "--allow", "w7", "--no-repeat-ngram-size", "2"]].concat(),
-            );
+            let few: Vec<&str> =
+                ["w5", "w6", "w7", "w8", "w9"].into_iter().flat_map(|word| ["--allow", word]).collect();
+            let repeated = asked(&[way, &few[..]].concat());
+            let fresh = asked(&[way, &few[..], &["--no-repeat-ngram-size", "2"]].concat());
             let pairs = |ids: &[u64]| ids.windows(2).map(<[u64]>::to_vec).collect::<BTreeSet<_>>().len();
             assert!(pairs(&repeated) < 8, "{case}, {way:?}: {repeated:?}");
             assert_eq!((fresh.len(), pairs(&fresh)), (9, 8), "{case}, {way:?}: {fresh:?}");

@@ -15,6 +15,7 @@ fn ranker(case: &str, architecture: &str) -> (Described, Vec<(String, Value)>, B
     let files = tensors(&source, &weights(&source).unwrap());
     let mut keys = metadata(&source, architecture);
     keys.push((format!("{architecture}.pooling_type"), Value::U32(4)));
+    keys.push((format!("{architecture}.classifier.pooling_type"), Value::U32(2)));
     (source, keys, files)
 }
 
@@ -70,4 +71,24 @@ fn one_layer_reads_the_first_token() {
         let error = read(&keys, &files).unwrap_err();
         assert!(error.contains("pooling_type") && error.contains("no classifier"), "{error}");
     }
+}
+
+/// A head that reads the mean where its file does not say otherwise.
+#[test]
+fn a_number_says_what_the_classifier_reads() {
+    let (_, keys, files) = ranker("modernbert-seqcls", "modern-bert");
+    let source = |number: Option<u32>| {
+        let mut keys = keys.clone();
+        keys.retain(|(key, _)| !key.ends_with("classifier.pooling_type"));
+        keys.extend(number.map(|number| ("modern-bert.classifier.pooling_type".into(), Value::U32(number))));
+        read(&keys, &files).map(|read| match read.spec.head {
+            Head::Sequence { source, .. } => source,
+            other => panic!("{other:?}"),
+        })
+    };
+    assert_eq!(source(None), Ok(SequenceSource::Mean));
+    assert_eq!(source(Some(1)), Ok(SequenceSource::Mean));
+    assert_eq!(source(Some(2)), Ok(SequenceSource::First));
+    let error = source(Some(3)).unwrap_err();
+    assert!(error.contains("classifier.pooling_type") && error.contains("3 is not known"), "{error}");
 }

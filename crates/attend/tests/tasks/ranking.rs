@@ -15,6 +15,7 @@ fn plain(path: &Path, architecture: &str) -> PathBuf {
     keys.retain(|(key, _)| !key.starts_with("attend.") && !key.ends_with(".pooling_type"));
     keys.sort_by_key(|(key, _)| key != "general.architecture");
     keys.push((format!("{architecture}.pooling_type"), Value::U32(4)));
+    keys.push((format!("{architecture}.classifier.pooling_type"), Value::U32(2)));
     let infos: Vec<_> = file.tensors().values().cloned().collect();
     let specs: Vec<TensorSpec> = infos
         .iter()
@@ -37,7 +38,7 @@ fn a_file_that_ranks_gives_the_scores_of_its_folder() {
         let one = json!({"id2label": {"0": "relevant"}, "problem_type": null});
         let folder = model(place.path(), case, if case.starts_with("bert") { one } else { json!({}) });
         let converted = place.path().join("model.gguf");
-        ran(attend(place.path()).arg("convert").arg("-m").arg(&folder).arg(&converted).args(["--type", "f32"])).text();
+        ran(attend(place.path()).arg("convert").arg("-m").arg(&folder).arg(&converted).args(["--dtype", "f32"])).text();
         let file = plain(&converted, architecture);
         let texts = ["w5 w6 w7", "w8", "w9 w10 w11 w12", "w13 w5"];
         if case.starts_with("bert") {

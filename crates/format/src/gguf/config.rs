@@ -57,6 +57,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("embedding_scale", "embedding_multiplier"),
     ("residual_scale", "residual_multiplier"),
     ("pooling_type", "pooling_type"),
+    ("classifier.pooling_type", "classifier_pooling_type"),
     ("decoder_start_token_id", "decoder_start_token_id"),
     ("rope.freq_base", "rope_theta"),
     ("rope.freq_base_swa", "rope_local_base_freq"),

@@ -92,12 +92,17 @@ impl<'a> EncoderHeads<'a> {
     }
 }
 
-/// What a classifier of sequences reads, under the name of a way of pooling; the first token where `key` is absent.
+/// What a classifier of sequences reads, under the name of a way of pooling; the first token where `key` is absent. GGUF has
+/// a number for it, and takes the mean where there is none.
 pub fn pooled_source(c: &Reader, key: &str) -> Result<SequenceSource, Error> {
-    match c.text(key)? {
-        None | Some("cls") => Ok(SequenceSource::First),
-        Some("mean") => Ok(SequenceSource::Mean),
-        Some(other) => Err(c.wrong(key, format!("{} is not known", short(&json!(other))))),
+    let number = "classifier_pooling_type";
+    match (c.text(key)?, c.whole_opt(number)?) {
+        (Some("cls"), _) | (None, Some(2)) => Ok(SequenceSource::First),
+        (Some("mean"), _) | (None, Some(1)) => Ok(SequenceSource::Mean),
+        (None, None) if c.is_gguf() => Ok(SequenceSource::Mean),
+        (None, None) => Ok(SequenceSource::First),
+        (Some(other), _) => Err(c.wrong(key, format!("{} is not known", short(&json!(other))))),
+        (None, Some(other)) => Err(c.wrong(number, format!("{other} is not known"))),
     }
 }
 
@@ -138,36 +143,36 @@ pub fn encoder(c: &Reader, stack: Stack, heads: EncoderHeads, context: Option<us
     Ok(ModelSpec { body: Body::Encoder(stack), pooler, head, context })
 }
 
-/// What a GGUF file that ranks (`pooling_type` 4) computes of the first token: a dense layer, an output matrix, or one
-/// after the other. No key says which, and the tensors do.
+/// What a GGUF file that ranks (`pooling_type` 4) computes of a sequence: a dense layer, an output matrix, or one after the
+/// other. No key says which, and the tensors do.
 fn ranker(c: &Reader, heads: &EncoderHeads) -> Result<Option<(Head, Option<Pooler>)>, Error> {
     const RANK: usize = 4;
     if !c.is_gguf() || c.whole_opt("pooling_type")? != Some(RANK) {
         return Ok(None);
     }
-    let single = |labels, bias| {
+    let head = |labels, source, transform, bias| {
         let bias = c.has_tensor(bias);
-        (Head::Sequence { labels, source: SequenceSource::First, transform: None, bias }, None)
+        Head::Sequence { labels, source, transform, bias }
     };
-    Ok(Some(match (c.rows(&["cls.weight"]), c.rows(&["cls.output.weight"]), heads.sequence) {
-        (None, None, _) => return Err(c.wrong("pooling_type", "asks for scores, but the file has no classifier")),
-        (None, Some(labels), _) => single(labels, "cls.output.bias"),
-        (Some(labels), None, _) => single(labels, "cls.bias"),
-        (Some(_), Some(labels), None) => {
-            let head = Head::Sequence {
-                labels,
-                source: SequenceSource::Pooler,
-                transform: None,
-                bias: c.has_tensor("cls.output.bias"),
-            };
-            (head, Some(Pooler { activation: Activation::Tanh }))
+    // A pooler is a dense layer over the first token.
+    let (pooled, own) = match heads.source {
+        SequenceSource::Pooler => (SequenceSource::Pooler, SequenceSource::First),
+        own @ (SequenceSource::First | SequenceSource::Mean | SequenceSource::Last | SequenceSource::LastOf { .. }) => {
+            (own, own)
         }
-        (Some(_), Some(labels), Some(transform)) => {
-            let norm = transform.norm.filter(|_| c.has_tensor("cls.norm.weight"));
-            let transform = Transform { bias: c.has_tensor("cls.bias"), norm, ..transform };
-            let bias = c.has_tensor("cls.output.bias");
-            let source = SequenceSource::First;
-            (Head::Sequence { labels, source, transform: Some(transform), bias }, None)
+    };
+    let transform = heads.sequence.map(|transform| Transform {
+        bias: c.has_tensor("cls.bias"),
+        norm: transform.norm.filter(|_| c.has_tensor("cls.norm.weight")),
+        ..transform
+    });
+    Ok(Some(match (c.rows(&["cls.weight"]), c.rows(&["cls.output.weight"])) {
+        (None, None) => return Err(c.wrong("pooling_type", "asks for scores, but the file has no classifier")),
+        (None, Some(labels)) => (head(labels, own, None, "cls.output.bias"), None),
+        (Some(labels), None) => (head(labels, own, None, "cls.bias"), None),
+        (Some(_), Some(labels)) => {
+            let pooler = (pooled == SequenceSource::Pooler).then_some(Pooler { activation: Activation::Tanh });
+            (head(labels, pooled, transform, "cls.output.bias"), pooler)
         }
     }))
 }

@@ -226,7 +226,9 @@ impl Keys<'_> {
 
     fn windows(&mut self, stack: &Stack, pattern: bool) {
         let window = |layer: &Layer| match layer.attention.mask {
-            Mask::Window { left, .. } => Some(left + 1),
+            Mask::Window { left, right: 0 } => Some(left + 1),
+            // The number of both sides, without the token itself.
+            Mask::Window { left, right } => Some(left + right),
             Mask::Full | Mask::Causal | Mask::Chunked { .. } | Mask::Prefix { .. } => None,
         };
         let Some(tokens) = stack.layers.iter().find_map(window) else { return };

@@ -278,11 +278,14 @@ impl Fields {
 
     fn windows(&mut self, stack: &Stack) {
         let window = |layer: &Layer| match layer.attention.mask {
-            Mask::Window { left, .. } => Some(left + 1),
+            Mask::Window { left, right: 0 } => Some(("sliding_window", left + 1)),
+            // The number of both sides, without the token itself.
+            Mask::Window { left, right } => Some(("local_attention", left + right)),
             Mask::Full | Mask::Causal | Mask::Chunked { .. } | Mask::Prefix { .. } => None,
         };
         let tokens = stack.layers.iter().find_map(window);
-        self.set(&["sliding_window"], json!(tokens));
+        let (key, number) = tokens.map_or(("sliding_window", json!(null)), |(key, tokens)| (key, json!(tokens)));
+        self.set(&[key], number);
         self.set(&["use_sliding_window"], json!(tokens.is_some()));
         if tokens.is_some() {
             let kind = |layer| if window(layer).is_some() { "sliding_attention" } else { "full_attention" };

@@ -32,7 +32,7 @@ struct Places<N> {
     ahead: BTreeMap<usize, (Output, N)>,
     taken: usize,
     written: usize,
-    /// Notices that have been given; the same one for many inputs is said once.
+    /// Notices that have been given, without their numbers; the same one for many inputs is said once.
     said: BTreeSet<String>,
 }
 
@@ -104,7 +104,7 @@ impl<N> Places<N> {
         let Some((place, note)) = self.open.remove(&index) else { return Ok(0) };
         let output = output.map_err(|error| anyhow!("{place}: {error}"))?;
         for notice in &output.notices {
-            if self.said.insert(notice.clone()) {
+            if self.said.insert(notice.replace(|c: char| c.is_ascii_digit(), "")) {
                 screen::notice(&format!("note: {notice}"));
             }
         }

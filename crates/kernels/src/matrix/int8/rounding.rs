@@ -228,14 +228,13 @@ impl<const R: usize> Kernel for RoundTile<'_, R> {
             *limit = OUTSTANDING * root_mean_square(row);
         }
         for (index, out) in self.runs.iter_mut().enumerate() {
-            let mut run = Run { codes: Codes::ZERO, scales: [0.0; R], totals: [[0.0; R]; 2], fine: 0 };
+            let run = out.write(Run { codes: Codes::ZERO, scales: [0.0; R], totals: [[0.0; R]; 2], fine: 0 });
             for (r, limit) in limits.iter().enumerate() {
                 let row = &self.rows[r * self.cols + index * RUN..];
                 if let Some(x) = row.first_chunk() {
-                    round(self.form, x, *limit, r, &mut run, self.fine);
+                    round(self.form, x, *limit, r, run, self.fine);
                 }
             }
-            out.write(run);
         }
     }
 }
@@ -288,13 +287,16 @@ fn root_mean_square(row: &[f32]) -> f32 {
 /// For each half of a run, the sum of the first two of every four codes, and of the other two.
 #[inline(always)]
 fn half_sums(codes: &[i8; RUN]) -> [[i16; 2]; 2] {
-    let (halves, _) = codes.as_chunks::<{ RUN / 2 }>();
-    [&halves[0], &halves[1]].map(|half| {
-        half.as_chunks::<4>().0.iter().fold([0, 0], |[first, second], four| {
-            let [a, b, c, d] = four.map(i16::from);
-            [first + a + b, second + c + d]
-        })
-    })
+    let mut pairs = [0; RUN / 2];
+    for (pair, two) in pairs.iter_mut().zip(codes.as_chunks::<2>().0) {
+        *pair = i16::from(two[0]) + i16::from(two[1]);
+    }
+    let mut sums = [[0; 2]; 2];
+    for (sums, pairs) in sums.iter_mut().zip(pairs.as_chunks::<8>().0) {
+        let [a, b, c, d, e, f, g, h] = *pairs;
+        *sums = [(a + e) + (c + g), (b + f) + (d + h)];
+    }
+    sums
 }
 
 /// The nearest whole number (ties to even) to a magnitude of at most 127: adding 1.5 * 2^23 leaves it in the lower bits,

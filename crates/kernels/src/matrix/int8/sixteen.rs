@@ -224,6 +224,9 @@ fn multiply<const INPUTS: usize>(
 }
 
 /// Adds the products of a run in units of the weights' and the activations' scales.
+///
+/// The loop goes by number: over iterators it is not unrolled, and the sums do not stay in registers.
+#[allow(clippy::needless_range_loop)]
 #[inline(always)]
 fn scale_and_add(
     l: Vnni,
@@ -232,8 +235,8 @@ fn scale_and_add(
     x: &Run<ROWS>,
     total: &mut [<Vnni as Lanes>::F; ROWS],
 ) {
-    for (total, (products, x_scale)) in total.iter_mut().zip(products.0.iter().zip(&x.scales)) {
-        let weight = l.mul(scale, l.splat(*x_scale));
-        *total = l.fma(l.to_float(l.load_int(products)), weight, *total);
+    for r in 0..ROWS {
+        let weight = l.mul(scale, l.splat(x.scales[r]));
+        total[r] = l.fma(l.to_float(l.load_int(&products.0[r])), weight, total[r]);
     }
 }

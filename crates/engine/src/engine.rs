@@ -3,13 +3,14 @@
 use crate::defaults::Resolved;
 use crate::divergence::{Divergence, divergence};
 use crate::error::Error;
-use crate::generate::{Handler, generate, generate_all};
+use crate::generate::{Handler, answer, answer_all};
 use crate::model_source::ModelSource;
 use crate::options::GenerateOptions;
 use crate::output::{Output, Prompt};
 use crate::request::Surroundings;
-use crate::schedule::{EachHandler, Limits, Schedule};
+use crate::schedule::{Draft, EachHandler, Limits, Schedule};
 use crate::score::{Method, Perplexity, Score, perplexity, score};
+use crate::source::LogitsSource;
 use crate::vocabulary::Vocabulary;
 use attend_kernels::DType;
 use attend_model::cost::{cross_bytes_per_token, kv_bytes_per_token};
@@ -48,6 +49,7 @@ pub struct Engine<'m> {
     pub(crate) described: &'m Described,
     tokenizer: Option<&'m Tokenizer>,
     around: Surroundings,
+    draft: Option<&'m Engine<'m>>,
 }
 
 impl<'m> Engine<'m> {
@@ -66,7 +68,29 @@ impl<'m> Engine<'m> {
             (asked, model) => asked.or(model),
         };
         let around = Surroundings { context, chunk: options.chunk, end_ids: end_ids(described, tokenizer) };
-        Ok(Engine { source, described, tokenizer, around })
+        Ok(Engine { source, described, tokenizer, around, draft: None })
+    }
+
+    /// Lets a smaller model guess what this one will say; see [`Schedule::with_draft`]. Answers stay the same.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a model of another shape or vocabulary.
+    pub fn with_draft(self, draft: Option<&'m Engine<'m>>) -> Result<Engine<'m>, Error> {
+        if let Some(draft) = draft {
+            if draft.is_encoder_decoder() != self.is_encoder_decoder() {
+                let message = "a draft model must read what the model reads: one of the two is an encoder-decoder";
+                return Err(Error::Unsupported(message.into()));
+            }
+            if let (Some(own), Some(other)) = (self.tokenizer, draft.tokenizer) {
+                same_vocabulary(own, other, self.source.vocab().min(draft.source.vocab()))?;
+            }
+        }
+        Ok(Engine { draft, ..self })
+    }
+
+    /// The draft model.
+    pub fn draft(&self) -> Option<&'m Engine<'m>> {
+        self.draft
     }
 
     pub fn source(&self) -> &ModelSource<'m> {
@@ -106,7 +130,7 @@ impl<'m> Engine<'m> {
     /// As [`generate`](crate::generate::generate).
     pub fn generate(&self, prompt: Prompt, options: &GenerateOptions, on: &mut Handler<'_>) -> Result<Output, Error> {
         let prompt = self.complete(prompt)?;
-        generate(&self.source, self.vocabulary(), &self.around, (&prompt, options), on)
+        answer(self.schedule(Limits::default()), (&prompt, options), on)
     }
 
     /// The log-probabilities of a text; see [`score`](crate::score::score). For an encoder-decoder `prompt.token_ids` is the
@@ -153,10 +177,10 @@ impl<'m> Engine<'m> {
         divergence(&self.source, &reference.source, &self.around, token_ids, method, progress)
     }
 
-    /// Answers many prompts in one batch; see [`generate_all`]. Each answer is the one that the prompt gets alone.
+    /// Answers many prompts in one batch; see [`answer_all`]. Each answer is the one that the prompt gets alone.
     ///
     /// # Errors
-    /// As [`generate_all`].
+    /// As [`answer_all`].
     pub fn generate_all(
         &self,
         prompts: Vec<Prompt>,
@@ -165,12 +189,13 @@ impl<'m> Engine<'m> {
     ) -> Result<Vec<Output>, Error> {
         let complete = |(index, prompt)| self.complete(prompt).map_err(|error: Error| error.of_input(index));
         let prompts = prompts.into_iter().enumerate().map(complete).collect::<Result<Vec<Prompt>, Error>>()?;
-        generate_all(&self.source, self.vocabulary(), &self.around, (prompts, options, self.limits()), on)
+        answer_all(self.schedule(self.limits()), (prompts, options), on)
     }
 
     /// A loop over this model for requests that come and go; prompts must be [complete](Engine::complete).
     pub fn schedule(&self, limits: Limits) -> Schedule<'_, ModelSource<'m>> {
-        Schedule::new(&self.source, self.vocabulary(), &self.around, limits)
+        let draft = self.draft.map(|draft| Draft { source: &draft.source, context: draft.around.context });
+        Schedule::new(&self.source, self.vocabulary(), &self.around, limits).with_draft(draft)
     }
 
     /// How much is worked on at once, so that keys and values stay below [`HELD_BYTES`] and a quarter of the memory that is
@@ -212,6 +237,18 @@ fn end_ids(described: &Described, tokenizer: Option<&Tokenizer>) -> Vec<u32> {
     ids.sort_unstable();
     ids.dedup();
     ids
+}
+
+/// A guess is worth something only where both mean the same by a token.
+fn same_vocabulary(own: &Tokenizer, draft: &Tokenizer, ids: usize) -> Result<(), Error> {
+    let differs = (0..u32::try_from(ids).unwrap_or(u32::MAX)).find(|&id| own.token(id) != draft.token(id));
+    let Some(id) = differs else { return Ok(()) };
+    let spelled = |tokenizer: &Tokenizer| tokenizer.token(id).map_or("nothing".into(), |token| format!("{token:?}"));
+    Err(Error::Unsupported(format!(
+        "the draft model has another vocabulary: its token {id} is {}, and the model's is {}",
+        spelled(draft),
+        spelled(own)
+    )))
 }
 
 fn as_id(value: &Value) -> Option<u32> {

@@ -24,7 +24,18 @@ pub fn generate<S: LogitsSource>(
     (prompt, options): (&Prompt, &GenerateOptions),
     on: &mut Handler<'_>,
 ) -> Result<Output, Error> {
-    let mut schedule = Schedule::new(source, vocabulary, around, Limits::default());
+    answer(Schedule::new(source, vocabulary, around, Limits::default()), (prompt, options), on)
+}
+
+/// The same in a loop that was made already, for this prompt alone.
+///
+/// # Errors
+/// As [`generate`].
+pub fn answer<S: LogitsSource>(
+    mut schedule: Schedule<'_, S>,
+    (prompt, options): (&Prompt, &GenerateOptions),
+    on: &mut Handler<'_>,
+) -> Result<Output, Error> {
     schedule.add(0, prompt.clone(), Arc::new(options.clone()))?;
     loop {
         if let Some((_, output)) = schedule.step(&mut |_, event| on(event))?.pop() {
@@ -45,7 +56,18 @@ pub fn generate_all<S: LogitsSource>(
     (prompts, options, limits): (Vec<Prompt>, &GenerateOptions, Limits),
     on: &mut EachHandler<'_>,
 ) -> Result<Vec<Output>, Error> {
-    let mut schedule = Schedule::new(source, vocabulary, around, limits);
+    answer_all(Schedule::new(source, vocabulary, around, limits), (prompts, options), on)
+}
+
+/// The same in a loop that was made already, for these prompts alone.
+///
+/// # Errors
+/// As [`generate_all`].
+pub fn answer_all<S: LogitsSource>(
+    mut schedule: Schedule<'_, S>,
+    (prompts, options): (Vec<Prompt>, &GenerateOptions),
+    on: &mut EachHandler<'_>,
+) -> Result<Vec<Output>, Error> {
     let mut outputs: Vec<Option<Output>> = prompts.iter().map(|_| None).collect();
     let options = Arc::new(options.clone());
     for (index, prompt) in prompts.into_iter().enumerate() {

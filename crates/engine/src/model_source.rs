@@ -231,6 +231,20 @@ impl LogitsSource for ModelSource<'_> {
         state.clone()
     }
 
+    fn truncate(&self, state: &mut SequenceState, len: usize) {
+        state.cache.truncate(len);
+        state.tokens.truncate(len);
+    }
+
+    /// Not across a change of regime, after which nothing before it is held any more.
+    fn reach(&self, state: &SequenceState) -> usize {
+        let past = state.cache.len();
+        match self.regime {
+            Some(original) if past.max(state.rope_length) <= original => original - past,
+            Some(_) | None => usize::MAX,
+        }
+    }
+
     fn feed(&self, feeds: &mut [Feed<'_, SequenceState>], sink: &mut RowSink<'_>) -> Result<(), Error> {
         let mut rest = Vec::with_capacity(feeds.len());
         let mut heads = Vec::with_capacity(feeds.len());

@@ -15,6 +15,7 @@ pub struct GenerateOptions {
     pub constraints: Constraints,
     pub beam: Beam,
     pub length: Length,
+    pub speculation: Speculation,
     pub report: Report,
 }
 
@@ -216,6 +217,26 @@ impl Default for Length {
     }
 }
 
+/// Guessing ahead of one sequence: tokens that may follow are fed in the step of the token before them, and kept as long as
+/// they are what is chosen there anyway (Leviathan et al. 2023; lookup: Saxena 2023). The answer stays the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Speculation {
+    /// The most tokens guessed from the text so far: those that followed its last tokens where they stood before; 0 for
+    /// off.
+    pub prompt_lookup_num_tokens: usize,
+    /// How many last tokens are looked for at most.
+    pub max_matching_ngram_size: usize,
+    /// The most tokens that a draft model guesses, where there is one.
+    pub num_assistant_tokens: usize,
+}
+
+impl Default for Speculation {
+    fn default() -> Speculation {
+        Speculation { prompt_lookup_num_tokens: 0, max_matching_ngram_size: 3, num_assistant_tokens: 8 }
+    }
+}
+
 /// What is reported beside the text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -255,6 +276,7 @@ impl GenerateOptions {
             "constraints" => self.constraints = read.constraints,
             "beam" => self.beam = read.beam,
             "length" => self.length = read.length,
+            "speculation" => self.speculation = read.speculation,
             _ => self.report = read.report,
         }
         Ok(())

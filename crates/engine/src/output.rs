@@ -104,6 +104,15 @@ pub struct Usage {
     pub total_tokens: usize,
 }
 
+/// How guessing ahead went, all choices together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Guesses {
+    /// Tokens that were fed before it was known whether they follow.
+    pub offered: usize,
+    /// Those of them that did.
+    pub right: usize,
+}
+
 /// Seconds, and tokens per second.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Timings {
@@ -136,6 +145,7 @@ pub struct Output {
     pub prompt_logprobs: Option<Vec<Option<TokenLogprob>>>,
     pub usage: Usage,
     pub timings: Timings,
+    pub guesses: Guesses,
     /// The seed that repeats this answer.
     pub seed: u64,
     /// What the caller should know: a limit that was lower than asked, a bound that was assumed.

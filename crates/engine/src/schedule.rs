@@ -35,9 +35,22 @@ impl Default for Limits {
     }
 }
 
+/// The most tokens that are guessed in a step, all sequences together: about as many rows as cost little more than one,
+/// because the weights have to be read anyway. What they hold is gone after the step.
+const GUESSES: usize = 16;
+
+/// A smaller model with the same vocabulary that guesses what the source will say.
+#[derive(Debug)]
+pub struct Draft<'a, S> {
+    pub source: &'a S,
+    /// The most tokens of a sequence that it can read; None: no limit.
+    pub context: Option<usize>,
+}
+
 /// The requests of one source.
 pub struct Schedule<'a, S: LogitsSource> {
     source: &'a S,
+    draft: Option<Draft<'a, S>>,
     vocabulary: Option<&'a dyn Vocabulary>,
     around: &'a Surroundings,
     limits: Limits,
@@ -61,7 +74,12 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         around: &'a Surroundings,
         limits: Limits,
     ) -> Schedule<'a, S> {
-        Schedule { source, vocabulary, around, limits, waiting: VecDeque::new(), running: Vec::new() }
+        Schedule { source, draft: None, vocabulary, around, limits, waiting: VecDeque::new(), running: Vec::new() }
+    }
+
+    /// Lets a draft model guess for requests of one choice. Keys and values of its own are not counted in the limits.
+    pub fn with_draft(self, draft: Option<Draft<'a, S>>) -> Schedule<'a, S> {
+        Schedule { draft, ..self }
     }
 
     /// Adds a request behind those that wait. `key` is the caller's name for it.
@@ -101,13 +119,15 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     pub fn step(&mut self, on: &mut EachHandler<'_>) -> Result<Vec<Ended>, Error> {
         self.make_room();
         let mut ended = self.join();
+        self.guess()?;
         let fed = self.feed()?;
         let mut fed = fed.into_iter();
+        let draft = self.draft.as_ref().map(|draft| draft.source);
         let mut open = Vec::with_capacity(self.running.len());
         for mut entry in std::mem::take(&mut self.running) {
             let key = entry.key;
             let done = match fed.next() {
-                Some(true) => entry.work.advance(self.source, &mut |event| on(key, event)),
+                Some(true) => entry.work.advance(self.source, draft, &mut |event| on(key, event)),
                 Some(false) | None => Ok(false),
             };
             match done {
@@ -175,24 +195,52 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         failed
     }
 
+    /// Lets requests guess what follows; what is right is known after the step that feeds it.
+    fn guess(&mut self) -> Result<(), Error> {
+        let sequences: usize = self.running.iter().map(|entry| entry.work.sequences()).sum();
+        let most = GUESSES / sequences.max(1);
+        for entry in &mut self.running {
+            entry.work.look_up(self.source, most);
+        }
+        let Some(draft) = &self.draft else { return Ok(()) };
+        let mut room = Room { reading: self.around.chunk.max(1) };
+        loop {
+            let mut parts = Vec::new();
+            for entry in &mut self.running {
+                parts.extend(entry.work.draft_part((self.source, draft), &mut room, most)?);
+            }
+            if parts.is_empty() {
+                return Ok(());
+            }
+            feed(draft.source, parts)?;
+            for entry in &mut self.running {
+                entry.work.take_guess(self.source.vocab());
+            }
+        }
+    }
+
     /// Feeds what every running request wants; says of each whether it had a part in the step.
     fn feed(&mut self) -> Result<Vec<bool>, Error> {
         let mut room = Room { reading: self.around.chunk.max(1) };
-        let (mut feeds, mut targets, mut fed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut all, mut fed) = (Vec::new(), Vec::new());
         for entry in &mut self.running {
             let parts = entry.work.parts(&mut room);
             fed.push(!parts.is_empty());
-            for Part { feed, target } in parts {
-                feeds.push(feed);
-                targets.push(target);
-            }
+            all.extend(parts);
         }
-        if !feeds.is_empty() {
-            self.source.feed(&mut feeds, &mut |feed, token, row| {
-                targets[feed].take(token, row);
-                Ok(())
-            })?;
-        }
+        feed(self.source, all)?;
         Ok(fed)
     }
+}
+
+/// Takes the parts of a step through a model and their rows to where they are wanted.
+fn feed<S: LogitsSource>(source: &S, parts: Vec<Part<'_, S::State>>) -> Result<(), Error> {
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let (mut feeds, mut targets): (Vec<_>, Vec<_>) = parts.into_iter().map(|part| (part.feed, part.target)).unzip();
+    source.feed(&mut feeds, &mut |feed, token, row| {
+        targets[feed].take(token, row);
+        Ok(())
+    })
 }

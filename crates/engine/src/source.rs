@@ -25,6 +25,15 @@ pub trait LogitsSource {
     /// A second sequence with the same past. Neither notices what is fed to the other.
     fn fork(&self, state: &Self::State) -> Self::State;
 
+    /// Forgets the tokens of a sequence from `len` on. What is fed afterwards gives the rows that it gives to a sequence that
+    /// never held them.
+    fn truncate(&self, state: &mut Self::State, len: usize);
+
+    /// How many tokens may be fed that are perhaps forgotten again.
+    fn reach(&self, _state: &Self::State) -> usize {
+        usize::MAX
+    }
+
     /// Feeds tokens to several sequences at once. For each token from [`Feed::rows_from`] on, `sink` gets the row of
     /// logits for the token that follows it, in order.
     fn feed(&self, feeds: &mut [Feed<'_, Self::State>], sink: &mut RowSink<'_>) -> Result<(), Error>;

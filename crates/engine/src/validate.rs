@@ -8,6 +8,8 @@ const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 256;
 const MAX_LOGPROBS: usize = 100;
 const MAX_CHOICES: usize = 128;
+/// The most tokens that are guessed ahead.
+const MAX_GUESSES: usize = 64;
 
 impl GenerateOptions {
     /// Checks every value for a model with `vocab` tokens.
@@ -40,6 +42,10 @@ impl GenerateOptions {
             return Err(Error::parameter("min_tokens", length.min_tokens, expected));
         }
         count("logprobs", self.report.logprobs.unwrap_or(0), 0, MAX_LOGPROBS)?;
+        let speculation = &self.speculation;
+        count("prompt_lookup_num_tokens", speculation.prompt_lookup_num_tokens, 0, MAX_GUESSES)?;
+        count("max_matching_ngram_size", speculation.max_matching_ngram_size, 1, MAX_GUESSES)?;
+        count("num_assistant_tokens", speculation.num_assistant_tokens, 0, MAX_GUESSES)?;
         count("prompt_logprobs", self.report.prompt_logprobs.unwrap_or(0), 0, MAX_LOGPROBS)?;
         self.validate_beam()
     }

@@ -111,8 +111,8 @@ impl<'m, S: LogitsSource> Recall<'m, S> {
             *self.reused.borrow_mut() = past.computed;
         }
         let Past { tokens, state, computed } = &mut *past;
-        let prompt = tokens.len() - *computed > 1;
-        if prompt {
+        // Otherwise it is an answer that goes on, with the tokens that are guessed to follow.
+        if wanted > *computed {
             for chunk in tokens.get(*computed..wanted).unwrap_or_default().chunks(CHUNK) {
                 let feed = Feed { state: &mut *state, tokens: chunk, rows_from: chunk.len() };
                 self.source.feed(&mut [feed], &mut |_, _, _| Ok(()))?;
@@ -157,6 +157,19 @@ impl<S: LogitsSource> LogitsSource for Recall<'_, S> {
         Turn(Rc::new(RefCell::new(Past { tokens: past.tokens.clone(), state, computed: past.computed })))
     }
 
+    fn truncate(&self, state: &mut Self::State, len: usize) {
+        let mut past = state.0.borrow_mut();
+        past.tokens.truncate(len);
+        if past.computed > len {
+            past.computed = len;
+            self.source.truncate(&mut past.state, len);
+        }
+    }
+
+    fn reach(&self, state: &Self::State) -> usize {
+        self.source.reach(&state.0.borrow().state)
+    }
+
     fn feed(&self, feeds: &mut [Feed<'_, Self::State>], sink: &mut RowSink<'_>) -> Result<(), Error> {
         for (index, feed) in feeds.iter_mut().enumerate() {
             self.feed_one(feed, &mut |_, token, row| sink(index, token, row))?;
@@ -189,6 +202,10 @@ mod tests {
 
         fn fork(&self, state: &Vec<u32>) -> Vec<u32> {
             state.clone()
+        }
+
+        fn truncate(&self, state: &mut Vec<u32>, len: usize) {
+            state.truncate(len);
         }
 
         fn feed(&self, feeds: &mut [Feed<'_, Vec<u32>>], sink: &mut RowSink<'_>) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use super::sampling::SamplingArgs;
 use super::screen;
 use super::session::{self, Session};
 use anyhow::Result;
-use attend_engine::{Choice, Engine, Event, Finish, Output, Prompt, Resolved, TokenLogprob};
+use attend_engine::{Choice, Engine, Event, Finish, Guesses, Output, Prompt, Resolved, TokenLogprob};
 use attend_text::ChatTemplate;
 use clap::Args;
 use serde_json::{Value, json};
@@ -75,7 +75,9 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     }
     let input = Input::begin(args.prompt.as_deref())?;
     let session = session::open(&args.model, &args.compute)?;
-    let engine = session.engine(&args.compute)?;
+    let helper = session::open_draft(&args.sampling, &args.compute)?;
+    let draft = helper.as_ref().map(|helper| helper.draft_engine(&args.compute)).transpose()?;
+    let engine = session.engine(&args.compute)?.with_draft(draft.as_ref())?;
     let resolved = session.generate_options(&engine, &args.sampling)?;
     let text = input.text()?;
     let template = chosen_template(args, &session, &engine)?;
@@ -230,6 +232,7 @@ pub fn output_json(session: &Session, output: &Output) -> Value {
         "prompt_token_ids": output.prompt_token_ids,
         "finish_reason": first.map_or("length", |choice| choice.finish.reason()),
         "usage": output.usage,
+        "guesses": output.guesses,
         "seed": output.seed,
         "notices": output.notices,
     });
@@ -284,8 +287,12 @@ pub fn say_how_it_ended(output: &Output) {
         Some(Finish::Cancelled) => ", interrupted",
         Some(Finish::EndToken(_) | Finish::StopToken(_) | Finish::StopText(_)) | None => "",
     };
+    let guesses = match output.guesses {
+        Guesses { offered: 0, .. } => String::new(),
+        Guesses { offered, right } => format!(", {right} of {offered} guesses right"),
+    };
     screen::hint(&format!(
-        "[{} tokens read at {:.0}/s, {} written at {:.1}/s{end}]",
+        "[{} tokens read at {:.0}/s, {} written at {:.1}/s{guesses}{end}]",
         usage.prompt_tokens,
         timings.prompt_tokens_per_second,
         usage.completion_tokens,

@@ -22,7 +22,9 @@ pub fn run(args: &RunArgs, file: &Path) -> Result<bool> {
         output: many.output.clone(),
     };
     let session = session::open(&args.model, &args.compute)?;
-    let engine = session.engine(&args.compute)?;
+    let helper = session::open_draft(&args.sampling, &args.compute)?;
+    let draft = helper.as_ref().map(|helper| helper.draft_engine(&args.compute)).transpose()?;
+    let engine = session.engine(&args.compute)?.with_draft(draft.as_ref())?;
     let resolved = session.generate_options(&engine, &args.sampling)?;
     let template = chosen_template(args, &session, &engine)?;
     show_settings(&resolved);

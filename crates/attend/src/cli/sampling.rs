@@ -3,6 +3,7 @@
 use super::values::{self, TokenName};
 use clap::Args;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 
 /// When beam search may end.
 pub const WHEN: [&str; 3] = ["true", "false", "never"];
@@ -125,6 +126,23 @@ pub struct SamplingArgs {
     pub forced_eos: Option<TokenName>,
     #[command(flatten)]
     pub length: LengthArgs,
+    #[command(flatten)]
+    pub speculation: SpeculationArgs,
+}
+
+/// What may be guessed, so that one answer comes sooner.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Guessing ahead (the answer stays the same)")]
+pub struct SpeculationArgs {
+    /// Guess up to N tokens from where the last ones stood before: for answers that repeat their prompt (0: off)
+    #[arg(long, value_name = "N", value_parser = values::count, allow_negative_numbers = true)]
+    pub lookup: Option<usize>,
+    /// A smaller model with the same vocabulary that guesses what this one will say
+    #[arg(long, value_name = "MODEL")]
+    pub draft: Option<OsString>,
+    /// How many tokens it guesses at most [default: 8]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_negative_numbers = true, requires = "draft")]
+    pub draft_tokens: Option<usize>,
 }
 
 #[derive(Debug, Clone, Default, Args)]
@@ -206,6 +224,8 @@ impl SamplingArgs {
         list.number("length-penalty", "length_penalty", self.length_penalty);
         list.add("early-stopping", "early_stopping", self.early_stopping.as_deref().map(early_stopping));
         self.length.add_to(&mut list);
+        list.add("lookup", "prompt_lookup_num_tokens", self.speculation.lookup);
+        list.add("draft-tokens", "num_assistant_tokens", self.speculation.draft_tokens);
         list.0
     }
 }

@@ -1,7 +1,7 @@
 //! A model made ready for a command: found (or fetched), loaded, with its tokenizer and chat template.
 
 use super::error::usage;
-use super::options::{AdapterArg, AttentionChoice, CacheType, ComputeArgs, ModelArg, TemplateArgs};
+use super::options::{AdapterArg, AdapterArgs, AttentionChoice, CacheType, ComputeArgs, ModelArg, TemplateArgs};
 use super::sampling::SamplingArgs;
 use super::values::TokenName;
 use super::{pull, screen};
@@ -83,6 +83,17 @@ pub fn open(model: &ModelArg, compute: &ComputeArgs) -> Result<Session> {
     Ok(Session { path, loaded, tokenizer, template, load_seconds: started.elapsed().as_secs_f64() })
 }
 
+/// The draft model that was named. It is computed as the model itself is, without its adapters and limits of length.
+pub fn open_draft(args: &SamplingArgs, compute: &ComputeArgs) -> Result<Option<Session>> {
+    let Some(draft) = &args.speculation.draft else { return Ok(None) };
+    let session = open(&ModelArg { model: Some(draft.clone()) }, &draft_compute(compute)).context("--draft")?;
+    Ok(Some(session))
+}
+
+fn draft_compute(compute: &ComputeArgs) -> ComputeArgs {
+    ComputeArgs { context: None, adapters: AdapterArgs::default(), ..compute.clone() }
+}
+
 /// Reads the weights, under a bar when it takes a while.
 pub fn load(path: &std::path::Path, compute: &ComputeArgs) -> Result<Loaded> {
     let mut bar = screen::LateBar::bytes("loading");
@@ -136,6 +147,11 @@ pub fn cache_type(choice: CacheType) -> DType {
 impl Session {
     pub fn engine(&self, compute: &ComputeArgs) -> Result<Engine<'_>> {
         Ok(Engine::new(&self.loaded, Some(&self.tokenizer), &engine_options(compute))?)
+    }
+
+    /// The engine of a draft model.
+    pub fn draft_engine(&self, compute: &ComputeArgs) -> Result<Engine<'_>> {
+        self.engine(&draft_compute(compute)).context("--draft")
     }
 
     /// The template that applies: the one that was given, else the model's own.

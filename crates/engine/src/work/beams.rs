@@ -25,7 +25,7 @@ pub(super) fn advance<T>(
     let mut rows = Vec::with_capacity(strands.len());
     let mut states = Vec::with_capacity(strands.len());
     for (mut strand, hypothesis) in strands.into_iter().zip(search.open()) {
-        let mut row = strand.row.take().unwrap_or_default();
+        let mut row = strand.rows.pop().unwrap_or_default();
         to_log_probs(ready, &hypothesis.tokens, &mut row)?;
         rows.push(row);
         states.push(strand);

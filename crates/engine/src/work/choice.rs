@@ -1,5 +1,7 @@
 //! One choice on its way: drawn token by token.
 
+use super::guess::{Guess, look_up};
+use super::strand::Wanted;
 use crate::error::Error;
 use crate::generate::Handler;
 use crate::logprobs::{Distribution, check_finite};
@@ -14,8 +16,9 @@ use std::ops::ControlFlow;
 
 pub(crate) struct Answer<'v> {
     pub choice: Choice,
-    /// The decoder's tokens: the prompt, then the answer.
-    tokens: Vec<u32>,
+    /// The decoder's tokens: the prompt, then the answer, then guesses.
+    pub tokens: Vec<u32>,
+    pub guess: Guess,
     memory: Memory,
     stream: Option<Box<dyn TextStream + 'v>>,
     filter: StopFilter,
@@ -35,6 +38,7 @@ impl<'v> Answer<'v> {
         Answer {
             choice,
             tokens: ready.prompt.token_ids.clone(),
+            guess: Guess::new(),
             memory: ready.chain.memory(),
             stream: vocabulary.map(|vocabulary| vocabulary.stream(ready.options.report.skip_special)),
             filter: StopFilter::new(&ready.options.length.stop),
@@ -42,27 +46,83 @@ impl<'v> Answer<'v> {
         }
     }
 
-    /// Draws the next token from a row of logits. `Break`: the handler wants the request ended.
-    pub fn advance(&mut self, ready: &Ready, row: &mut [f32], on: &mut Handler<'_>) -> Result<ControlFlow<()>, Error> {
-        let id = self.choose(ready, row)?;
-        Ok(self.take(id, ready, on))
+    /// What is fed of it: everything, guesses included.
+    pub fn wanted(&self) -> Wanted<'_> {
+        let list = &self.tokens;
+        Wanted { list, offset: 0, until: list.len(), guesses: self.guess.count, top: None }
+    }
+
+    /// Draws the next token from the first row of logits, and as long as it is the one that was guessed one more from the
+    /// next row. `Break`: the handler wants the request ended.
+    pub fn advance(
+        &mut self,
+        ready: &Ready,
+        rows: Vec<Vec<f32>>,
+        on: &mut Handler<'_>,
+    ) -> Result<ControlFlow<()>, Error> {
+        let guesses = self.tokens.split_off(self.tokens.len() - std::mem::take(&mut self.guess.count));
+        let mut right = 0;
+        let mut flow = ControlFlow::Continue(());
+        for mut row in rows {
+            let id = self.choose(ready, &mut row)?;
+            flow = self.take(id, ready, on);
+            let guessed = guesses.get(right) == Some(&id);
+            right += usize::from(guessed);
+            if flow.is_break() || !self.open || !guessed {
+                break;
+            }
+        }
+        self.guess.learn(guesses.len(), right);
+        Ok(flow)
     }
 
     fn choose(&mut self, ready: &Ready, row: &mut [f32]) -> Result<u32, Error> {
         let position = self.tokens.len();
         let raw = ready.options.report.logprobs.map(|_| row.to_vec());
         check_finite(row, position)?;
-        let history = History {
-            tokens: &self.tokens,
-            prompt_len: ready.prompt.token_ids.len(),
-            encoder: ready.encoder_ids(),
-            draws: Draws { seed: ready.seed, choice: self.choice.index as u32 },
-        };
-        let id = ready.chain.choose(&mut self.memory, &history, row)?;
+        let id = ready.chain.choose(&mut self.memory, &history(&self.tokens, ready, self.choice.index), row)?;
         if let (Some(raw), Some(count)) = (raw, ready.options.report.logprobs) {
             self.choice.logprobs.push(Distribution::new(&raw, position)?.of(id, count));
         }
         Ok(id)
+    }
+
+    /// How many more tokens may be guessed of at most `most`: none behind the last one that can be chosen.
+    fn room(&self, ready: &Ready, most: usize) -> usize {
+        let possible = (ready.max_tokens - self.choice.token_ids.len()).saturating_sub(1);
+        most.min(self.guess.trust).min(possible).saturating_sub(self.guess.count)
+    }
+
+    /// Guesses from the text so far.
+    pub fn look_up(&mut self, ready: &Ready, most: usize) {
+        let wanted = &ready.options.speculation;
+        let most = self.room(ready, most.min(wanted.prompt_lookup_num_tokens));
+        let guesses = look_up(&self.tokens, wanted.max_matching_ngram_size, most);
+        self.guess.count = guesses.len();
+        self.guess.closed = !guesses.is_empty();
+        self.tokens.extend(guesses);
+    }
+
+    /// Whether a draft model is to guess one more token.
+    pub fn wants_draft(&self, ready: &Ready, most: usize) -> bool {
+        !self.guess.closed && self.room(ready, most.min(ready.options.speculation.num_assistant_tokens)) > 0
+    }
+
+    /// Guesses what a draft model's row says here: the same rules and the same random number choose from it as from the row
+    /// that it stands for.
+    pub fn guess_from(&mut self, ready: &Ready, mut row: Vec<f32>, vocab: usize) {
+        row.resize(vocab, f32::NEG_INFINITY);
+        let mut memory = self.memory.clone();
+        let chosen = ready.chain.choose(&mut memory, &history(&self.tokens, ready, self.choice.index), &mut row);
+        match chosen {
+            Ok(id) => {
+                self.tokens.push(id);
+                self.guess.count += 1;
+                self.guess.closed = ready.ends(id).is_some();
+            }
+            // A row that leaves no token is no guess.
+            Err(_) => self.guess.closed = true,
+        }
     }
 
     /// Adds a chosen token to the answer, says so, and sees whether it ends the answer.
@@ -116,5 +176,15 @@ impl<'v> Answer<'v> {
         }
         self.choice.text.push_str(&held);
         held
+    }
+}
+
+/// What a row is chosen from beside itself: the sequence, and the random number of its next place.
+fn history<'h>(tokens: &'h [u32], ready: &'h Ready, choice: usize) -> History<'h> {
+    History {
+        tokens,
+        prompt_len: ready.prompt.token_ids.len(),
+        encoder: ready.encoder_ids(),
+        draws: Draws { seed: ready.seed, choice: choice as u32 },
     }
 }

@@ -7,14 +7,16 @@
 
 mod beams;
 mod choice;
+mod guess;
 mod strand;
 
 use crate::beam::Search;
 use crate::error::Error;
 use crate::generate::Handler;
 use crate::logprobs::{Distribution, TokenLogprob};
-use crate::output::{Choice, Event, Finish, Output, Timings, Usage};
+use crate::output::{Choice, Event, Finish, Guesses, Output, Timings, Usage};
 use crate::request::Ready;
+use crate::schedule::Draft;
 use crate::source::{LogitsSource, Start};
 use crate::vocabulary::Vocabulary;
 use attend_nn::BLOCK_TOKENS;
@@ -58,6 +60,8 @@ enum Stage<T> {
     Answers {
         /// One for each sequence that is open, in their order.
         strands: Vec<Strand<T>>,
+        /// The draft model's, where a lone choice has one.
+        draft: Option<Strand<T>>,
         /// Where they branched off, as long as more may do so.
         root: Option<Root<T>>,
     },
@@ -121,22 +125,80 @@ impl<'v, T> Work<'v, T> {
             Stage::Nothing => Vec::new(),
             Stage::Prompt(strand) => {
                 let top = self.ready.options.report.prompt_logprobs.filter(|_| self.read.is_none());
-                let wanted = Wanted { list: prompt, offset: 0, until: prompt.len(), top };
+                let wanted = Wanted { list: prompt, offset: 0, until: prompt.len(), guesses: 0, top };
                 room.part(strand, wanted).into_iter().collect()
             }
             Stage::Answers { strands, .. } => {
-                // No row is wanted for what would follow the last token of a found sequence.
-                let (unfed, top) = match &self.answers {
-                    Answers::Found(_) => (1, self.ready.options.report.logprobs),
-                    Answers::Choices(_) | Answers::Beams(_) => (0, None),
+                let behind = |list, until, top| Wanted { list, offset: prompt.len(), until, guesses: 0, top };
+                let wanted: Vec<Wanted<'_>> = match &self.answers {
+                    Answers::Choices(answers) => open(answers).map(Answer::wanted).collect(),
+                    Answers::Beams(search) => {
+                        search.open().iter().map(|open| behind(&open.tokens, open.tokens.len(), None)).collect()
+                    }
+                    // No row is wanted for what would follow the last token of a found sequence.
+                    Answers::Found(choices) => {
+                        let lists = choices.iter().map(|choice| choice.token_ids.as_slice());
+                        let top = self.ready.options.report.logprobs;
+                        lists.map(|list| behind(list, list.len().saturating_sub(1), top)).collect()
+                    }
                 };
-                let wanted = |list: &'_ [u32]| list.len().saturating_sub(unfed);
-                let lists = self.answers.lists().into_iter().zip(strands);
-                let parts = lists.filter_map(|(list, strand)| {
-                    room.part(strand, Wanted { list, offset: prompt.len(), until: wanted(list), top })
-                });
-                parts.collect()
+                wanted.into_iter().zip(strands).filter_map(|(wanted, strand)| room.part(strand, wanted)).collect()
             }
+        }
+    }
+
+    /// Lets every open choice guess what follows its last token, from the text so far.
+    pub fn look_up<S: LogitsSource<State = T>>(&mut self, source: &S, most: usize) {
+        let (Answers::Choices(answers), Stage::Answers { strands, .. }) = (&mut self.answers, &self.stage) else {
+            return;
+        };
+        for (answer, strand) in answers.iter_mut().filter(|answer| answer.open).zip(strands) {
+            if strand.fed + 1 == answer.tokens.len() {
+                answer.look_up(&self.ready, most.min(source.reach(&strand.state).saturating_sub(1)));
+            }
+        }
+    }
+
+    /// What the draft model is fed next so that it can guess one more token of a lone choice.
+    ///
+    /// # Errors
+    /// A draft model that cannot begin.
+    pub fn draft_part<S: LogitsSource<State = T>>(
+        &mut self,
+        (source, draft): (&S, &Draft<'_, S>),
+        room: &mut Room,
+        most: usize,
+    ) -> Result<Option<Part<'_, T>>, Error> {
+        let start = self.start();
+        let (prompt_len, encoder_ids) = (start.prompt_len, start.encoder_ids.map(<[u32]>::to_vec));
+        let (Answers::Choices(answers), Stage::Answers { strands, draft: own, .. }) = (&self.answers, &mut self.stage)
+        else {
+            return Ok(None);
+        };
+        let ([answer], [strand]) = (answers.as_slice(), strands.as_slice()) else { return Ok(None) };
+        let length = answer.tokens.len();
+        let goes_on = answer.open && strand.fed + 1 + answer.guess.count == length;
+        let most = most.min(source.reach(&strand.state).saturating_sub(1));
+        if !goes_on || !answer.wants_draft(&self.ready, most) || draft.context.is_some_and(|most| length > most) {
+            return Ok(None);
+        }
+        let strand = match own {
+            Some(strand) => strand,
+            None => own.insert(Strand::fed(draft.source.start(prompt_len, encoder_ids.as_deref())?, 0)),
+        };
+        if answer.guess.count > 0 && draft.source.reach(&strand.state) < length - strand.fed {
+            return Ok(None);
+        }
+        Ok(room.part(strand, Wanted { guesses: 0, ..answer.wanted() }))
+    }
+
+    /// Takes the draft model's row, if there is one.
+    pub fn take_guess(&mut self, vocab: usize) {
+        if let (Answers::Choices(answers), Stage::Answers { draft: Some(draft), .. }) =
+            (&mut self.answers, &mut self.stage)
+            && let ([answer], Some(row)) = (answers.as_mut_slice(), draft.rows.pop())
+        {
+            answer.guess_from(&self.ready, row, vocab);
         }
     }
 
@@ -144,7 +206,12 @@ impl<'v, T> Work<'v, T> {
     ///
     /// # Errors
     /// Rows that are not finite, and rules that leave no token.
-    pub fn advance<S: LogitsSource<State = T>>(&mut self, source: &S, on: &mut Handler<'_>) -> Result<bool, Error> {
+    pub fn advance<S: LogitsSource<State = T>>(
+        &mut self,
+        source: &S,
+        draft: Option<&S>,
+        on: &mut Handler<'_>,
+    ) -> Result<bool, Error> {
         if let Stage::Prompt(strand) = &mut self.stage {
             strand.check()?;
             let (done, total) = (strand.fed, self.ready.prompt.token_ids.len());
@@ -158,7 +225,7 @@ impl<'v, T> Work<'v, T> {
             self.finish_prompt(source)?;
         }
         match &self.answers {
-            Answers::Choices(_) => self.choose(on),
+            Answers::Choices(_) => self.choose(source, draft, on),
             Answers::Beams(_) => self.search(source, on),
             Answers::Found(_) => self.collect(on),
         }
@@ -166,14 +233,14 @@ impl<'v, T> Work<'v, T> {
 
     /// The prompt has been read: its sequences begin, or go on where they had been put back.
     fn finish_prompt<S: LogitsSource<State = T>>(&mut self, source: &S) -> Result<(), Error> {
-        let Stage::Prompt(strand) = std::mem::replace(&mut self.stage, Stage::Nothing) else { return Ok(()) };
+        let Stage::Prompt(mut strand) = std::mem::replace(&mut self.stage, Stage::Nothing) else { return Ok(()) };
         if self.read.is_none() {
             self.read = Some(Instant::now());
             let scores = strand.scores.into_iter().map(Some);
             let wanted = self.ready.options.report.prompt_logprobs;
             self.prompt_logprobs = wanted.map(|_| std::iter::once(None).chain(scores).collect());
         }
-        self.branch(source, Root { state: strand.state, row: strand.row.unwrap_or_default() })
+        self.branch(source, Root { state: strand.state, row: strand.rows.pop().unwrap_or_default() })
     }
 
     /// A strand for each sequence, with a fork of the prompt's state.
@@ -190,19 +257,24 @@ impl<'v, T> Work<'v, T> {
             states.push(state);
             None
         };
+        let prompt = self.ready.prompt.token_ids.len();
         for (list, state) in lists.into_iter().zip(states) {
-            let mut strand = Strand::new(state);
+            // The list of a choice has the prompt too.
+            let mut strand = match &self.answers {
+                Answers::Choices(_) => Strand::fed(state, prompt),
+                Answers::Beams(_) | Answers::Found(_) => Strand::fed(state, 0),
+            };
             match (&self.answers, list.first()) {
-                (Answers::Choices(_) | Answers::Beams(_), None) => strand.row = Some(row.clone()),
+                (Answers::Choices(_) | Answers::Beams(_), None) => strand.rows.push(row.clone()),
                 (Answers::Choices(_) | Answers::Beams(_), Some(_)) | (Answers::Found(_), None) => {}
                 (Answers::Found(_), Some(&id)) => {
-                    let distribution = Distribution::new(&row, self.ready.prompt.token_ids.len())?;
+                    let distribution = Distribution::new(&row, prompt)?;
                     strand.scores.push(distribution.of(id, self.ready.options.report.logprobs.unwrap_or(0)));
                 }
             }
             strands.push(strand);
         }
-        self.stage = Stage::Answers { strands, root };
+        self.stage = Stage::Answers { strands, draft: None, root };
         Ok(())
     }
 
@@ -211,16 +283,29 @@ impl<'v, T> Work<'v, T> {
         matches!(self.answers, Answers::Beams(_)) && self.ready.options.report.logprobs.is_some()
     }
 
-    /// Every open choice that has its row draws a token; those that end give up their state.
-    fn choose(&mut self, on: &mut Handler<'_>) -> Result<bool, Error> {
-        let (Answers::Choices(answers), Stage::Answers { strands, .. }) = (&mut self.answers, &mut self.stage) else {
+    /// Every open choice that has its rows draws from them; those that end give up their state.
+    fn choose<S: LogitsSource<State = T>>(
+        &mut self,
+        source: &S,
+        draft_source: Option<&S>,
+        on: &mut Handler<'_>,
+    ) -> Result<bool, Error> {
+        let (Answers::Choices(answers), Stage::Answers { strands, draft, .. }) = (&mut self.answers, &mut self.stage)
+        else {
             return Ok(false);
         };
         let mut cancelled = false;
         let mut open = Vec::with_capacity(strands.len());
         for (answer, mut strand) in answers.iter_mut().filter(|answer| answer.open).zip(std::mem::take(strands)) {
-            if !cancelled && let Some(mut row) = strand.row.take() {
-                cancelled = answer.advance(&self.ready, &mut row, on)?.is_break();
+            let rows = std::mem::take(&mut strand.rows);
+            if !cancelled && !rows.is_empty() {
+                cancelled = answer.advance(&self.ready, rows, on)?.is_break();
+                // All but the last token stay fed; wrong guesses do not.
+                let fed = answer.tokens.len() - 1;
+                strand.keep(source, fed);
+                if let (Some(draft), Some(source)) = (draft.as_mut(), draft_source) {
+                    draft.keep(source, fed);
+                }
             }
             if answer.open {
                 open.push(strand);
@@ -236,10 +321,11 @@ impl<'v, T> Work<'v, T> {
 
     /// Once every open hypothesis has its row, the search takes a step.
     fn search<S: LogitsSource<State = T>>(&mut self, source: &S, on: &mut Handler<'_>) -> Result<bool, Error> {
-        let (Answers::Beams(search), Stage::Answers { strands, root }) = (&mut self.answers, &mut self.stage) else {
+        let (Answers::Beams(search), Stage::Answers { strands, root, .. }) = (&mut self.answers, &mut self.stage)
+        else {
             return Ok(false);
         };
-        if strands.iter().any(|strand| strand.row.is_none()) {
+        if strands.iter().any(|strand| strand.rows.is_empty()) {
             return Ok(false);
         }
         let (states, parents) = beams::advance(&self.ready, search, std::mem::take(strands))?;
@@ -297,6 +383,13 @@ impl<'v, T> Work<'v, T> {
         let now = Instant::now();
         let between = |from: Option<Instant>, to: Instant| from.map_or(0.0, |from| (to - from).as_secs_f64());
         let seconds = (between(self.begun, self.read.unwrap_or(now)), between(self.read, now));
+        let mut guesses = Guesses::default();
+        if let Answers::Choices(answers) = &self.answers {
+            for Guesses { offered, right } in answers.iter().map(|answer| answer.guess.tally) {
+                guesses.offered += offered;
+                guesses.right += right;
+            }
+        }
         let choices = match self.answers {
             Answers::Choices(answers) => answers.into_iter().map(|answer| answer.choice).collect(),
             Answers::Beams(_) => Vec::new(),
@@ -309,6 +402,7 @@ impl<'v, T> Work<'v, T> {
             prompt_logprobs: self.prompt_logprobs,
             usage: Usage { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens },
             timings: Timings::new(prompt_tokens, seconds.0, completion_tokens, seconds.1),
+            guesses,
             seed: self.ready.seed,
             notices: self.ready.notices,
             prompt_token_ids: self.ready.prompt.token_ids,
@@ -320,20 +414,23 @@ impl Answers<'_> {
     /// The generated tokens of every sequence that is open.
     fn lists(&self) -> Vec<&[u32]> {
         match self {
-            Answers::Choices(answers) => {
-                answers.iter().filter(|answer| answer.open).map(|answer| answer.choice.token_ids.as_slice()).collect()
-            }
+            Answers::Choices(answers) => open(answers).map(|answer| answer.choice.token_ids.as_slice()).collect(),
             Answers::Beams(search) => search.open().iter().map(|open| open.tokens.as_slice()).collect(),
             Answers::Found(choices) => choices.iter().map(|choice| choice.token_ids.as_slice()).collect(),
         }
     }
 }
 
+/// The choices that are not complete.
+fn open<'a, 'v>(answers: &'a [Answer<'v>]) -> impl Iterator<Item = &'a Answer<'v>> {
+    answers.iter().filter(|answer| answer.open)
+}
+
 impl Room {
-    /// A strand's next part. The one token of a sequence that goes on needs no room; what is read takes as much as is left.
+    /// A strand's next part. The one token of a sequence that goes on, and guesses behind it, need no room; what is read takes as much as is left.
     fn part<'w, T>(&mut self, strand: &'w mut Strand<T>, wanted: Wanted<'w>) -> Option<Part<'w, T>> {
-        if wanted.until - strand.fed <= 1 {
-            return strand.part(wanted, 1);
+        if wanted.until - strand.fed <= 1 + wanted.guesses {
+            return strand.part(wanted, usize::MAX);
         }
         let part = strand.part(wanted, self.reading)?;
         self.reading -= part.feed.tokens.len();

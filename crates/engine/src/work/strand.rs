@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::logprobs::{Distribution, TokenLogprob};
-use crate::source::Feed;
+use crate::source::{Feed, LogitsSource};
 
 /// A sequence with its past. The tokens to feed are in a list that the owner keeps: the prompt's, or those generated after it.
 #[derive(Debug)]
@@ -10,8 +10,8 @@ pub(crate) struct Strand<T> {
     pub state: T,
     /// Tokens of the list that the state holds.
     pub fed: usize,
-    /// The row of logits after the list's last token, once it is there.
-    pub row: Option<Vec<f32>>,
+    /// The rows of logits after the list's last token (and after those before it that are guesses), once they are there.
+    pub rows: Vec<Vec<f32>>,
     /// Log-probabilities of the list's tokens from the second on, where they are wanted.
     pub scores: Vec<TokenLogprob>,
     failure: Option<Error>,
@@ -25,6 +25,8 @@ pub(crate) struct Wanted<'w> {
     pub offset: usize,
     /// How many of the list's tokens are fed in all.
     pub until: usize,
+    /// How many of its last tokens are guesses: the row before each is wanted too.
+    pub guesses: usize,
     /// Whether the list's tokens are scored, each with so many alternatives.
     pub top: Option<usize>,
 }
@@ -44,7 +46,7 @@ pub(crate) struct Target<'w> {
     /// The tokens that follow each fed one, where the list has them.
     following: &'w [u32],
     top: Option<usize>,
-    row: &'w mut Option<Vec<f32>>,
+    rows: &'w mut Vec<Vec<f32>>,
     scores: &'w mut Vec<TokenLogprob>,
     failure: &'w mut Option<Error>,
 }
@@ -54,9 +56,17 @@ impl<T> Strand<T> {
         Strand::fed(state, 0)
     }
 
+    /// Keeps the first `fed` of the list's tokens, where the list begins with the sequence.
+    pub fn keep<S: LogitsSource<State = T>>(&mut self, source: &S, fed: usize) {
+        if self.fed > fed {
+            source.truncate(&mut self.state, fed);
+            self.fed = fed;
+        }
+    }
+
     /// One whose state holds `fed` of its list's tokens.
     pub fn fed(state: T, fed: usize) -> Strand<T> {
-        Strand { state, fed, row: None, scores: Vec::new(), failure: None }
+        Strand { state, fed, rows: Vec::new(), scores: Vec::new(), failure: None }
     }
 
     /// Takes the next tokens to a step, at most `most` of them.
@@ -65,7 +75,7 @@ impl<T> Strand<T> {
         let tokens = wanted.list.get(start..end).filter(|tokens| !tokens.is_empty())?;
         let rows_from = match wanted.top {
             Some(_) => 0,
-            None if end == wanted.list.len() => tokens.len() - 1,
+            None if end == wanted.list.len() => tokens.len().saturating_sub(wanted.guesses + 1),
             None => tokens.len(),
         };
         self.fed = end;
@@ -73,7 +83,7 @@ impl<T> Strand<T> {
             position: wanted.offset + start + 1,
             following: wanted.list.get(start + 1..).unwrap_or_default(),
             top: wanted.top,
-            row: &mut self.row,
+            rows: &mut self.rows,
             scores: &mut self.scores,
             failure: &mut self.failure,
         };
@@ -90,8 +100,7 @@ impl Target<'_> {
     /// Takes the row after the part's token `index`.
     pub fn take(&mut self, index: usize, row: &[f32]) {
         match (self.following.get(index), self.top) {
-            (None, _) => *self.row = Some(row.to_vec()),
-            (Some(_), None) => {}
+            (None, _) | (Some(_), None) => self.rows.push(row.to_vec()),
             (Some(&id), Some(top)) => match Distribution::new(row, self.position + index) {
                 Ok(distribution) => self.scores.push(distribution.of(id, top)),
                 Err(error) => *self.failure = self.failure.take().or(Some(error)),

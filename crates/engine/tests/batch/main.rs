@@ -105,6 +105,11 @@ impl<'h> LogitsSource for &'h Held {
         Counted { tokens: state.tokens.clone(), of: self }
     }
 
+    fn truncate(&self, state: &mut Counted<'h>, len: usize) {
+        self.now.set(self.now.get() - state.tokens.len().saturating_sub(len));
+        state.tokens.truncate(len);
+    }
+
     fn feed(&self, feeds: &mut [Feed<'_, Counted<'h>>], sink: &mut RowSink<'_>) -> Result<(), Error> {
         let mut plain: Vec<Vec<u32>> = feeds.iter().map(|feed| feed.state.tokens.clone()).collect();
         let mut inner = Vec::new();

@@ -4,7 +4,7 @@
 
 use attend_engine::source::{Feed, LogitsSource, RowSink};
 use attend_engine::vocabulary::{TextStream, Vocabulary};
-use attend_engine::{Error, Event, GenerateOptions, Output, Prompt, Surroundings};
+use attend_engine::{Error, Event, GenerateOptions, Limits, Output, Prompt, Schedule, Surroundings};
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
@@ -55,6 +55,10 @@ impl LogitsSource for Script {
 
     fn fork(&self, state: &Vec<u32>) -> Vec<u32> {
         state.clone()
+    }
+
+    fn truncate(&self, state: &mut Vec<u32>, len: usize) {
+        state.truncate(len);
     }
 
     fn feed(&self, feeds: &mut [Feed<'_, Vec<u32>>], sink: &mut RowSink<'_>) -> Result<(), Error> {
@@ -161,6 +165,15 @@ pub fn ask<S: LogitsSource>(
     prompt: &[u32],
     options: &GenerateOptions,
 ) -> Result<(Output, Seen), Error> {
+    ask_in(Schedule::new(source, Some(words), around, Limits::default()), prompt, options)
+}
+
+/// The same in a loop that was made already.
+pub fn ask_in<S: LogitsSource>(
+    schedule: Schedule<'_, S>,
+    prompt: &[u32],
+    options: &GenerateOptions,
+) -> Result<(Output, Seen), Error> {
     let mut seen: Vec<Seen> = vec![Seen::default(); options.length.n];
     let mut on = |event: Event<'_>| {
         match event {
@@ -177,7 +190,7 @@ pub fn ask<S: LogitsSource>(
         ControlFlow::Continue(())
     };
     let prompt = Prompt::tokens(prompt);
-    let output = attend_engine::generate::generate(source, Some(words), around, (&prompt, options), &mut on)?;
+    let output = attend_engine::generate::answer(schedule, (&prompt, options), &mut on)?;
     for choice in &output.choices {
         let seen = &seen[choice.index];
         assert_eq!(seen.pieces.concat(), choice.text, "the stream's text is the answer's");

@@ -15,7 +15,7 @@ use crate::models::Folder;
 use anyhow::{Result, anyhow};
 use attend_engine::model_source::ModelSource;
 use attend_engine::vocabulary::Vocabulary;
-use attend_engine::{Engine, Finish, GenerateOptions, Output, Prompt, generate};
+use attend_engine::{Draft, Engine, Finish, GenerateOptions, Limits, Output, Prompt, Schedule, generate};
 use attend_kernels::RopeScaling;
 use attend_nn::spec::{ModelSpec, Position};
 use attend_text::ChatTemplate;
@@ -53,6 +53,7 @@ struct Chat<'s> {
     engine: &'s Engine<'s>,
     template: ChatTemplate,
     recall: Recall<'s, ModelSource<'s>>,
+    draft: Option<Recall<'s, ModelSource<'s>>>,
     options: GenerateOptions,
     system: Option<String>,
     /// User and assistant in turn.
@@ -62,7 +63,9 @@ struct Chat<'s> {
 
 pub fn run(args: &ChatArgs) -> Result<bool> {
     let session = session::open(&args.model, &args.compute)?;
-    let engine = session.engine(&args.compute)?;
+    let helper = session::open_draft(&args.sampling, &args.compute)?;
+    let draft = helper.as_ref().map(|helper| helper.draft_engine(&args.compute)).transpose()?;
+    let engine = session.engine(&args.compute)?.with_draft(draft.as_ref())?;
     let template = session.template(&args.template)?.ok_or_else(|| {
         anyhow!(
             "{}: the model has no chat template; give one with --chat-template, or use `attend run --raw`",
@@ -82,7 +85,8 @@ pub fn run(args: &ChatArgs) -> Result<bool> {
         ));
     }
     show_settings(&resolved);
-    let recall = Recall::new(engine.source(), !length_dependent(session.loaded.model.spec()));
+    let recall = remember(&engine);
+    let draft = engine.draft().map(remember);
     let (options, system) = (resolved.options, args.system.clone());
     let mut chat = Chat {
         args,
@@ -90,6 +94,7 @@ pub fn run(args: &ChatArgs) -> Result<bool> {
         engine: &engine,
         template,
         recall,
+        draft,
         options,
         system,
         messages: Vec::new(),
@@ -97,6 +102,11 @@ pub fn run(args: &ChatArgs) -> Result<bool> {
     };
     screen::hint("/help lists the commands; Ctrl-D leaves");
     chat.converse(&mut Editor::open()?)
+}
+
+/// A source that does not compute the turns of a conversation twice.
+fn remember<'e>(engine: &'e Engine<'_>) -> Recall<'e, ModelSource<'e>> {
+    Recall::new(engine.source(), !length_dependent(engine.source().spec()))
 }
 
 /// Whether a token's rotation depends on how long the prompt is.
@@ -111,7 +121,7 @@ fn length_dependent(spec: &ModelSpec) -> bool {
     })
 }
 
-impl Chat<'_> {
+impl<'s> Chat<'s> {
     fn converse(&mut self, editor: &mut Editor) -> Result<bool> {
         loop {
             match editor.read()? {
@@ -154,13 +164,8 @@ impl Chat<'_> {
         self.announce_room(ids.len());
         let graceful = Graceful::begin();
         let mut printer = Printer::new(true);
-        let output = generate::generate(
-            &self.recall,
-            Some(&self.session.tokenizer as &dyn Vocabulary),
-            self.engine.surroundings(),
-            (&Prompt::tokens(ids), &self.options),
-            &mut |event| printer.take(&event),
-        );
+        let output =
+            generate::answer(self.schedule(), (&Prompt::tokens(ids), &self.options), &mut |event| printer.take(&event));
         drop(graceful);
         printer.failure()?;
         let output = output.map_err(|error| match error {
@@ -169,7 +174,7 @@ impl Chat<'_> {
             }
             other => other.into(),
         })?;
-        self.recall.keep();
+        self.recalls().for_each(Recall::keep);
         printer.finish(&[])?;
         let mut out = std::io::stdout().lock();
         out.write_all(b"\n")?;
@@ -188,6 +193,19 @@ impl Chat<'_> {
         Ok(())
     }
 
+    /// A loop for one answer.
+    fn schedule(&self) -> Schedule<'_, Recall<'s, ModelSource<'s>>> {
+        let context = self.engine.draft().and_then(|draft| draft.surroundings().context);
+        let draft = self.draft.as_ref().map(|source| Draft { source, context });
+        let vocabulary = Some(&self.session.tokenizer as &dyn Vocabulary);
+        Schedule::new(&self.recall, vocabulary, self.engine.surroundings(), Limits::default()).with_draft(draft)
+    }
+
+    /// The past as the model knows it, and as its draft model does.
+    fn recalls(&self) -> impl Iterator<Item = &Recall<'s, ModelSource<'s>>> {
+        std::iter::once(&self.recall).chain(&self.draft)
+    }
+
     /// Says when little room is left: nothing is ever dropped from a conversation to make some.
     fn announce_room(&self, tokens: usize) {
         let Some(context) = self.engine.surroundings().context else { return };
@@ -203,7 +221,7 @@ impl Chat<'_> {
             Command::Reset => {
                 self.messages.clear();
                 self.last = None;
-                self.recall.clear();
+                self.recalls().for_each(Recall::clear);
                 screen::notice("a new conversation");
             }
             Command::System(None) => screen::notice(self.system.as_deref().unwrap_or("(no system message)")),

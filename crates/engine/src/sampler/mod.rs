@@ -148,13 +148,20 @@ impl From<SamplerKind> for String {
 
 /// The token with the highest value; of equal ones the lowest id. None when every value is `-inf` or NaN.
 pub fn argmax(logits: &[f32]) -> Option<u32> {
-    let mut best: Option<(usize, f32)> = None;
-    for (id, &value) in logits.iter().enumerate() {
-        if value > best.map_or(f32::NEG_INFINITY, |(_, highest)| highest) {
-            best = Some((id, value));
+    // First how high, in lanes, which is vector code; then where.
+    let larger = |highest: f32, &x: &f32| if x > highest { x } else { highest };
+    let (chunks, rest) = logits.as_chunks::<16>();
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, x);
         }
     }
-    best.map(|(id, _)| id as u32)
+    let highest = lanes.iter().chain(rest).fold(f32::NEG_INFINITY, larger);
+    if highest == f32::NEG_INFINITY {
+        return None;
+    }
+    logits.iter().position(|&x| x == highest).map(|id| id as u32)
 }
 
 /// The probabilities of a row, in f64; all 0 when nothing is left.
@@ -199,6 +206,12 @@ mod tests {
         assert_eq!(argmax(&[f32::NEG_INFINITY, -5.0]), Some(1));
         assert_eq!(argmax(&[f32::NEG_INFINITY; 2]), None);
         assert_eq!(argmax(&[]), None);
+        let mut long = [1.0; 40];
+        long[17] = f32::NAN;
+        for place in [39, 20, 3] {
+            long[place] = 2.0;
+            assert_eq!(argmax(&long), Some(place as u32));
+        }
     }
 
     #[test]

@@ -255,8 +255,9 @@ fn close(name: &str, what: &str, predicted: u64, real: u64) {
 fn check(name: &str, spec: &ModelSpec, types: &dyn WeightTypes, model: &Model, usage: &Usage) {
     let plan = Planner::new(spec, types).plan(usage);
     assert_eq!(plan.weight_bytes, model.weight_bytes() as u64, "{name}: bytes of weights");
-    let ids: Vec<u32> = (0..usage.context as u32).map(|i| i % 900).collect();
-    let source: Vec<u32> = (0..usage.source as u32).map(|i| i % 900).collect();
+    let vocab = spec.stacks().iter().map(|(_, _, stack)| stack.embed.vocab).min().unwrap_or(1).min(900) as u32;
+    let ids: Vec<u32> = (0..usage.context as u32).map(|i| i % vocab).collect();
+    let source: Vec<u32> = (0..usage.source as u32).map(|i| i % vocab).collect();
     // A thread of its own, whose buffers for attention are made anew.
     let measure = || peak_of(|| read(spec, model, usage, &ids, &source));
     let (held, peak) = std::thread::scope(|scope| scope.spawn(measure).join().unwrap());

@@ -169,8 +169,6 @@ impl<'v, T> Work<'v, T> {
         room: &mut Room,
         most: usize,
     ) -> Result<Option<Part<'_, T>>, Error> {
-        let start = self.start();
-        let (prompt_len, encoder_ids) = (start.prompt_len, start.encoder_ids.map(<[u32]>::to_vec));
         let (Answers::Choices(answers), Stage::Answers { strands, draft: own, .. }) = (&self.answers, &mut self.stage)
         else {
             return Ok(None);
@@ -182,9 +180,12 @@ impl<'v, T> Work<'v, T> {
         if !goes_on || !answer.wants_draft(&self.ready, most) || draft.context.is_some_and(|most| length > most) {
             return Ok(None);
         }
+        let prompt = &self.ready.prompt;
         let strand = match own {
             Some(strand) => strand,
-            None => own.insert(Strand::fed(draft.source.start(prompt_len, encoder_ids.as_deref())?, 0)),
+            None => {
+                own.insert(Strand::fed(draft.source.start(prompt.token_ids.len(), prompt.encoder_ids.as_deref())?, 0))
+            }
         };
         if answer.guess.count > 0 && draft.source.reach(&strand.state) < length - strand.fed {
             return Ok(None);

@@ -327,6 +327,23 @@ fn plans_hold_against_what_is_allocated() {
     }
 }
 
+/// A long source, whose encoding takes more than the answer: there is no cache yet when it does.
+#[test]
+fn plans_hold_where_encoding_takes_the_most() {
+    let _alone = alone();
+    attend_kernels::choose().unwrap();
+    attend_kernels::set_threads(1);
+    for (name, text) in [("t5", T5), ("transformer", TRANSFORMER)] {
+        let spec = spec(text);
+        for kv in [DType::F32, DType::F16] {
+            let types = Uniform { dtype: DType::F32, compute: Compute::F32 };
+            let model = Model::assemble(spec.clone(), &mut Any(&types)).unwrap();
+            let usage = Usage { context: 32, source: 900, requests: 1, batch: 1024, kv: KvTypes::both(kv) };
+            check(&format!("{name} with a cache of {kv}"), &spec, &types, &model, &usage);
+        }
+    }
+}
+
 /// Weights in memory grow by what the plan says.
 #[test]
 fn weights_take_what_is_planned() {

@@ -3,10 +3,12 @@
 //! Each function here has the name and the order of allocations of its twin in `nn`; what is summed is what is alive at
 //! the same time. Buffers that do not grow with the tokens are left out.
 
+use super::kv;
 use super::weights::WeightTypes;
 use attend_kernels::{DType, Heads, Matrix, flash_bytes};
 use attend_nn::names::Required;
 use attend_nn::spec::*;
+use attend_nn::{BLOCK_TOKENS, KvTypes};
 
 const F32: u64 = size_of::<f32>() as u64;
 
@@ -26,13 +28,14 @@ pub fn prefill_bytes(spec: &ModelSpec, types: &dyn WeightTypes, rows: usize, len
     step.peak
 }
 
-/// The most bytes alive at once while a source of `rows` tokens is encoded and its cross keys and values are made; 0
-/// without an encoder beside the decoder.
-pub fn encode_bytes(spec: &ModelSpec, types: &dyn WeightTypes, rows: usize) -> u64 {
+/// The most bytes alive at once while `sources` sources of `length` tokens are encoded in one step and their cross keys
+/// and values are made, which are counted too; 0 without an encoder beside the decoder.
+pub fn encode_bytes(spec: &ModelSpec, types: &dyn WeightTypes, sources: usize, length: usize, kv: KvTypes) -> u64 {
     let Body::EncoderDecoder { encoder, decoder } = &spec.body else { return 0 };
-    let mut step = Step::new(types, (rows, rows), 0, "encoder.");
+    let mut step = Step::new(types, (sources.saturating_mul(length), length), 0, "encoder.");
     step.walk(encoder);
-    step.memory(decoder);
+    let held = (sources as u64).saturating_mul(length.next_multiple_of(BLOCK_TOKENS) as u64);
+    step.memory(decoder, |cross| kv::bytes(cross, kv).saturating_mul(held));
     step.peak
 }
 
@@ -414,7 +417,8 @@ impl<'a> Step<'a> {
     }
 
     /// The cross keys and values of every decoder layer from the hidden states of the encoder.
-    fn memory(&mut self, decoder: &Stack) {
+    /// They are kept, in `held` bytes a layer.
+    fn memory(&mut self, decoder: &Stack, held: impl Fn(&Attention) -> u64) {
         self.prefix = "decoder.";
         for layer in &decoder.layers {
             if let Some(cross) = &layer.cross {
@@ -425,6 +429,7 @@ impl<'a> Step<'a> {
                 if cross.qk_norm.is_some() {
                     self.replace(made[0]);
                 }
+                self.take(held(cross));
                 self.drop(made.iter().sum());
             }
         }

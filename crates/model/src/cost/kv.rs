@@ -56,7 +56,7 @@ pub fn cross_bytes_per_token(spec: &ModelSpec, types: KvTypes) -> u64 {
 }
 
 /// Keys and values of one token in one attention; partial blocks count as whole ones.
-fn bytes(attention: &Attention, types: KvTypes) -> u64 {
+pub fn bytes(attention: &Attention, types: KvTypes) -> u64 {
     let of = |dtype: DType, width: usize| (width.div_ceil(dtype.block_len()) * dtype.block_bytes()) as u64;
     let heads = attention.kv_heads as u64;
     let value = match attention.latent {

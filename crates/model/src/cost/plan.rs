@@ -2,8 +2,8 @@
 
 use super::weights::{Streamed, WeightTypes};
 use super::{activations, flops, kv, weights};
-use attend_nn::KvTypes;
 use attend_nn::spec::{Body, ModelSpec};
+use attend_nn::{BLOCK_TOKENS, KvTypes};
 use serde::Serialize;
 
 /// How a model is used.
@@ -36,7 +36,7 @@ pub struct Plan {
     pub kv_cache_bytes: u64,
     /// The same in the blocks that the cache really holds.
     pub kv_held_bytes: u64,
-    /// The most that a step of reading a prompt takes beside weights and cache.
+    /// The most that a step of reading a prompt takes beside weights and the whole cache.
     pub activation_bytes: u64,
     /// Weights, held blocks of the cache and activations.
     pub total_bytes: u64,
@@ -111,11 +111,10 @@ impl<'a> Planner<'a> {
         let cross = kv::cross_bytes_per_token(spec, usage.kv);
         let of = |own: u64, source: u64| own.saturating_add(cross.saturating_mul(source)).saturating_mul(requests);
         let kv_cache_bytes = of(kv::kv_bytes(spec, context, usage.kv), source);
-        let blocks = source.next_multiple_of(attend_nn::BLOCK_TOKENS as u64);
-        let kv_held_bytes = of(kv::held_bytes(spec, context, usage.kv), blocks);
+        let kv_held_bytes = self.held_bytes(usage).saturating_mul(requests);
         let weight_bytes = self.weight_bytes;
         let read = self.streamed.bytes(requests);
-        let activation_bytes = activation_bytes(spec, self.types, usage);
+        let activation_bytes = self.activation_bytes(usage);
         let decode_bytes = read.saturating_add(kv_cache_bytes);
         let (decode, prefill) = (flops::decode(spec, context, source), flops::prefill(spec, context, source));
         let read_tokens = if matches!(spec.body, Body::EncoderDecoder { .. }) { source } else { context }.max(1);
@@ -144,6 +143,29 @@ impl<'a> Planner<'a> {
     }
 }
 
+impl Planner<'_> {
+    /// Blocks of one request's cache, cross-attention included.
+    fn held_bytes(&self, usage: &Usage) -> u64 {
+        let source = usage.source.next_multiple_of(BLOCK_TOKENS) as u64;
+        let cross = kv::cross_bytes_per_token(self.spec, usage.kv).saturating_mul(source);
+        kv::held_bytes(self.spec, usage.context as u64, usage.kv).saturating_add(cross)
+    }
+
+    /// What the largest step takes beyond the caches of all requests: a chunk at the end of the context (of an encoder,
+    /// all texts whole), or the encoding of the last sources, whose requests have no cache yet.
+    fn activation_bytes(&self, usage: &Usage) -> u64 {
+        let rows = match self.spec.body {
+            Body::Encoder(_) => usage.context.saturating_mul(usage.requests),
+            Body::Decoder(_) | Body::EncoderDecoder { .. } => usage.batch.min(usage.context),
+        };
+        let last = activations::prefill_bytes(self.spec, self.types, rows.max(1), usage.context, usage.source);
+        // Sources are encoded together as long as they fill no more than a chunk.
+        let sources = (usage.batch / usage.source.max(1)).clamp(1, usage.requests.max(1));
+        let encode = activations::encode_bytes(self.spec, self.types, sources, usage.source, usage.kv);
+        last.max(encode.saturating_sub(self.held_bytes(usage).saturating_mul(sources as u64)))
+    }
+}
+
 impl Plan {
     /// What a machine of these rates may reach.
     pub fn speed(&self, usage: &Usage, rates: &Rates) -> Speed {
@@ -161,16 +183,6 @@ impl Plan {
             prefill_seconds: seconds,
         }
     }
-}
-
-/// The largest step: a chunk at the end of the context (of an encoder, all texts whole), or the source.
-fn activation_bytes(spec: &ModelSpec, types: &dyn WeightTypes, usage: &Usage) -> u64 {
-    let rows = match spec.body {
-        Body::Encoder(_) => usage.context.saturating_mul(usage.requests),
-        Body::Decoder(_) | Body::EncoderDecoder { .. } => usage.batch.min(usage.context),
-    };
-    let last = activations::prefill_bytes(spec, types, rows.max(1), usage.context, usage.source);
-    last.max(activations::encode_bytes(spec, types, usage.source))
 }
 
 /// Heads of all attentions.

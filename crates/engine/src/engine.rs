@@ -7,7 +7,7 @@ use crate::generate::{Handler, answer, answer_all};
 use crate::model_source::ModelSource;
 use crate::options::GenerateOptions;
 use crate::output::{Output, Prompt};
-use crate::request::Surroundings;
+use crate::request::{Ready, Surroundings};
 use crate::schedule::{Draft, EachHandler, Limits, Schedule};
 use crate::score::{Method, Perplexity, Score, perplexity, score};
 use crate::source::LogitsSource;
@@ -20,6 +20,7 @@ use attend_nn::{KvTypes, RunOptions};
 use attend_text::Tokenizer;
 use serde_json::Value;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// The most bytes of keys and values of a batch of requests together, unless one alone takes more.
 pub const HELD_BYTES: u64 = 1 << 30;
@@ -192,6 +193,20 @@ impl<'m> Engine<'m> {
         answer_all(self.schedule(self.limits()), (prompts, options), on)
     }
 
+    /// Checks a request that a [schedule](Engine::schedule) of this model is to answer; see [`Schedule::add_ready`].
+    ///
+    /// # Errors
+    /// Parameters and prompts that cannot be served.
+    pub fn ready(&self, prompt: Prompt, options: Arc<GenerateOptions>) -> Result<Ready, Error> {
+        Ready::new(&self.source, self.vocabulary(), &self.around, self.complete(prompt)?, options)
+    }
+
+    /// Bytes of the keys and values of a token, those of sources included.
+    pub fn bytes_per_token(&self) -> u64 {
+        let (spec, types) = (self.source.spec(), self.source.types());
+        kv_bytes_per_token(spec, types).max(cross_bytes_per_token(spec, types))
+    }
+
     /// A loop over this model for requests that come and go; prompts must be [complete](Engine::complete).
     pub fn schedule(&self, limits: Limits) -> Schedule<'_, ModelSource<'m>> {
         let draft = self.draft.map(|draft| Draft { source: &draft.source, context: draft.around.context });
@@ -201,10 +216,8 @@ impl<'m> Engine<'m> {
     /// How much is worked on at once, so that keys and values stay below [`HELD_BYTES`] and a quarter of the memory that is
     /// free now.
     pub fn limits(&self) -> Limits {
-        let (spec, types) = (self.source.spec(), self.source.types());
-        let bytes = kv_bytes_per_token(spec, types).max(cross_bytes_per_token(spec, types));
         let free = memory().map_or(HELD_BYTES, |memory| memory.available / 4);
-        let tokens = HELD_BYTES.min(free) / bytes.max(1);
+        let tokens = HELD_BYTES.min(free) / self.bytes_per_token().max(1);
         Limits { tokens: usize::try_from(tokens).unwrap_or(usize::MAX), ..Limits::default() }
     }
 

@@ -9,6 +9,7 @@ use crate::sampler::dry::Breakers;
 use crate::source::LogitsSource;
 use crate::validate;
 use crate::vocabulary::{Vocabulary, breakers};
+use attend_nn::BLOCK_TOKENS;
 use std::sync::Arc;
 
 /// The bound of an answer when neither the request nor the model's context gives one.
@@ -28,21 +29,25 @@ pub struct Surroundings {
     pub end_ids: Vec<u32>,
 }
 
-/// A checked request.
+/// A checked request, which may be made by another thread than the one that works on it.
 #[derive(Debug)]
-pub(crate) struct Ready {
-    pub prompt: Prompt,
-    pub options: Arc<GenerateOptions>,
-    pub chain: Chain,
-    pub end_ids: Vec<u32>,
+pub struct Ready {
+    pub(crate) prompt: Prompt,
+    pub(crate) options: Arc<GenerateOptions>,
+    pub(crate) chain: Chain,
+    pub(crate) end_ids: Vec<u32>,
     /// The most tokens to generate, and why no more.
-    pub max_tokens: usize,
-    pub at_max: Finish,
-    pub seed: u64,
-    pub notices: Vec<String>,
+    pub(crate) max_tokens: usize,
+    pub(crate) at_max: Finish,
+    pub(crate) seed: u64,
+    pub(crate) notices: Vec<String>,
 }
 
 impl Ready {
+    /// Checks a request for a source; [`Engine::ready`](crate::Engine::ready) is the same for a model.
+    ///
+    /// # Errors
+    /// Parameters and prompts that cannot be served.
     pub fn new<S: LogitsSource>(
         source: &S,
         vocabulary: Option<&dyn Vocabulary>,
@@ -76,13 +81,46 @@ impl Ready {
         Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, seed, notices })
     }
 
+    /// The decoder's tokens before its first answer.
+    pub fn prompt(&self) -> &Prompt {
+        &self.prompt
+    }
+
+    /// The most tokens that each of its answers gets.
+    pub fn max_tokens(&self) -> usize {
+        self.max_tokens
+    }
+
+    /// Tokens whose keys and values it holds when all of its answers are as long as they may get, as
+    /// [`Limits::tokens`](crate::schedule::Limits::tokens) counts them.
+    pub fn most_tokens(&self) -> usize {
+        let sequences = self.options.length.n.max(self.options.beam.num_beams);
+        self.held(std::iter::repeat_n(self.max_tokens, sequences), self.keeps_root())
+    }
+
+    /// The same for sequences that have so many tokens: the source's once, the prompt's whole blocks once, and of every
+    /// sequence the blocks behind them, its next token included. With `root` there is one more that has only the prompt.
+    pub(crate) fn held(&self, generated: impl Iterator<Item = usize>, root: bool) -> usize {
+        let blocks = |tokens: usize| tokens.saturating_add(BLOCK_TOKENS - 1) / BLOCK_TOKENS * BLOCK_TOKENS;
+        let prompt = self.prompt.token_ids.len();
+        let own = |generated: usize| blocks((prompt % BLOCK_TOKENS + 1).saturating_add(generated));
+        let sequences = generated.map(own).fold(0, usize::saturating_add).max(own(0));
+        let root = if root { own(0) } else { 0 };
+        (blocks(self.encoder_ids().len()) + prompt - prompt % BLOCK_TOKENS + root).saturating_add(sequences)
+    }
+
+    /// Whether the prompt's state is needed once more at the end: a search's log-probabilities are read off then.
+    pub(crate) fn keeps_root(&self) -> bool {
+        self.options.beam.num_beams > 1 && self.max_tokens > 0 && self.options.report.logprobs.is_some()
+    }
+
     /// The source's tokens; empty for a decoder.
-    pub fn encoder_ids(&self) -> &[u32] {
+    pub(crate) fn encoder_ids(&self) -> &[u32] {
         self.prompt.encoder_ids.as_deref().unwrap_or(&[])
     }
 
     /// Why a token ends an answer, if it does.
-    pub fn ends(&self, id: u32) -> Option<Finish> {
+    pub(crate) fn ends(&self, id: u32) -> Option<Finish> {
         if self.end_ids.contains(&id) {
             Some(Finish::EndToken(id))
         } else if self.options.length.stop_ids.contains(&id) {

@@ -57,6 +57,21 @@ pub struct Schedule<'a, S: LogitsSource> {
     waiting: VecDeque<Entry<'a, S::State>>,
     /// The one that joined first comes first.
     running: Vec<Entry<'a, S::State>>,
+    preempted: u64,
+}
+
+/// What a schedule is busy with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Requests that are worked on.
+    pub running: usize,
+    pub waiting: usize,
+    /// Sequences of those that are worked on.
+    pub sequences: usize,
+    /// Tokens whose keys and values are held for them.
+    pub tokens: usize,
+    /// How often a request was put back because the others needed its room, since the beginning.
+    pub preempted: u64,
 }
 
 struct Entry<'a, T> {
@@ -74,7 +89,8 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         around: &'a Surroundings,
         limits: Limits,
     ) -> Schedule<'a, S> {
-        Schedule { source, draft: None, vocabulary, around, limits, waiting: VecDeque::new(), running: Vec::new() }
+        let (waiting, running) = (VecDeque::new(), Vec::new());
+        Schedule { source, draft: None, vocabulary, around, limits, waiting, running, preempted: 0 }
     }
 
     /// Lets a draft model guess for requests of one choice. Keys and values of its own are not counted in the limits.
@@ -88,8 +104,28 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     /// Parameters and prompts that cannot be served.
     pub fn add(&mut self, key: usize, prompt: Prompt, options: Arc<GenerateOptions>) -> Result<(), Error> {
         let ready = Ready::new(self.source, self.vocabulary, self.around, prompt, options)?;
-        self.waiting.push_back(Entry { key, work: Work::new(ready, self.vocabulary) });
+        self.add_ready(key, ready);
         Ok(())
+    }
+
+    /// The same for a request that was checked before, for the same source and surroundings.
+    pub fn add_ready(&mut self, key: usize, ready: Ready) {
+        self.waiting.push_back(Entry { key, work: Work::new(ready, self.vocabulary) });
+    }
+
+    /// Forgets a request, whether it waits or is worked on, with all that is held for it. False: there is none of this key.
+    pub fn cancel(&mut self, key: usize) -> bool {
+        let before = self.waiting.len() + self.running.len();
+        self.waiting.retain(|entry| entry.key != key);
+        self.running.retain(|entry| entry.key != key);
+        self.waiting.len() + self.running.len() < before
+    }
+
+    /// Gives up every request that is worked on, after a step that failed or panicked, and returns the keys of those that
+    /// wait: they were in no step, and can go on.
+    pub fn abandon(&mut self) -> Vec<usize> {
+        self.running.clear();
+        self.waiting.iter().map(|entry| entry.key).collect()
     }
 
     /// Those that wait join in the order of their lengths from now on, the longest first: what does not fit in memory shows
@@ -105,6 +141,15 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     /// Nothing is left to do.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    pub fn load(&self) -> Load {
+        let (running, waiting) = self.counts();
+        Load { running, waiting, sequences: self.sequences(), tokens: self.held(), preempted: self.preempted }
+    }
+
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// Requests that are worked on, and those that wait.
@@ -145,9 +190,14 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         while self.running.len() > 1 && self.held() > self.limits.tokens {
             if let Some(mut entry) = self.running.pop() {
                 entry.work.put_back();
+                self.preempted += 1;
                 self.waiting.push_front(entry);
             }
         }
+    }
+
+    fn sequences(&self) -> usize {
+        self.running.iter().map(|entry| entry.work.sequences()).sum()
     }
 
     fn held(&self) -> usize {
@@ -156,7 +206,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
 
     /// Lets those in front of the queue join that fit. Returns those that cannot be started.
     fn join(&mut self) -> Vec<Ended> {
-        let mut sequences: usize = self.running.iter().map(|entry| entry.work.sequences()).sum();
+        let mut sequences = self.sequences();
         let mut tokens = self.held();
         let mut joining = Vec::new();
         while let Some(Entry { work, .. }) = self.waiting.front() {
@@ -197,8 +247,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
 
     /// Lets requests guess what follows; what is right is known after the step that feeds it.
     fn guess(&mut self) -> Result<(), Error> {
-        let sequences: usize = self.running.iter().map(|entry| entry.work.sequences()).sum();
-        let most = GUESSES / sequences.max(1);
+        let most = GUESSES / self.sequences().max(1);
         for entry in &mut self.running {
             entry.work.look_up(self.source, most);
         }

@@ -234,6 +234,19 @@ impl Tokenizer {
         }
     }
 
+    /// The encoding of ids that no text was cut into: they stand for themselves.
+    pub fn encoding_of(&self, ids: Vec<u32>) -> Encoding {
+        Encoding {
+            pieces: ids.iter().map(|&id| self.token(id).unwrap_or_default()).collect(),
+            offsets: vec![(0, 0); ids.len()],
+            type_ids: vec![0; ids.len()],
+            special: ids.iter().map(|&id| self.is_special(id).then_some(Origin::Text)).collect(),
+            words: vec![None; ids.len()],
+            texts: vec![Some(0); ids.len()],
+            ids,
+        }
+    }
+
     /// The text of the ids; unknown ids give nothing, and bytes that are no character give U+FFFD.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let mut stream = self.stream(skip_special);

@@ -53,6 +53,16 @@ pub struct Embedding {
     pub cut: bool,
 }
 
+/// A text made ready to be embedded, which may be done by another thread than the one that computes.
+#[derive(Debug, Clone)]
+pub struct Item {
+    pub encoded: Encoded,
+    /// Tokens of the prompt that take no part in pooling.
+    skip: usize,
+    /// As [`EmbedOptions::dimensions`].
+    pub dimensions: Option<usize>,
+}
+
 /// A model that makes vectors of texts.
 #[derive(Debug)]
 pub struct Embedder<'m> {
@@ -129,16 +139,43 @@ impl<'m> Embedder<'m> {
     /// # Errors
     /// Texts that are too long or have no tokens (the error says which), and dimensions that the vectors have not.
     pub fn embed(&self, texts: &[&str], role: Role, watch: &mut Watch<'_>) -> Result<Vec<Embedding>, Error> {
+        let items = self.items(texts, role)?;
+        let found = self.vectors(&items, watch)?.into_iter().enumerate();
+        found.map(|(index, vector)| vector.map_err(|source| source.of_input(index))).collect()
+    }
+
+    /// Texts made ready: with their prompt in front, as tokens, held to the limit.
+    ///
+    /// # Errors
+    /// Texts that are too long or have no tokens; the error says which.
+    pub fn items(&self, texts: &[&str], role: Role) -> Result<Vec<Item>, Error> {
         let prompt = self.prompt(role);
         let prompted: Vec<String> = texts.iter().map(|text| format!("{prompt}{text}")).collect();
         let prompted: Vec<Text<'_>> = prompted.iter().map(|text| Text::one(text)).collect();
-        let items = each(&prompted, |text| self.model.encode(text, false))?;
-        let skip = self.prompt_tokens(prompt)?;
-        let references: Vec<&Encoded> = items.iter().collect();
+        let encoded = each(&prompted, |text| self.model.encode(text, false))?;
+        let (skip, dimensions) = (self.prompt_tokens(prompt)?, self.options.dimensions);
+        Ok(encoded.into_iter().map(|encoded| Item { encoded, skip, dimensions }).collect())
+    }
+
+    /// A text that is given as tokens, which stand for themselves: nothing is put in front of them or around them.
+    ///
+    /// # Errors
+    /// As [`TaskModel::encode_ids`].
+    pub fn item_of(&self, ids: Vec<u32>) -> Result<Item, Error> {
+        Ok(Item { encoded: self.model.encode_ids(ids)?, skip: 0, dimensions: self.options.dimensions })
+    }
+
+    /// The vectors of texts that were made ready, in their order. One that has none leaves the others theirs.
+    ///
+    /// # Errors
+    /// A model that cannot compute, and work that was cancelled.
+    pub fn vectors(&self, items: &[Item], watch: &mut Watch<'_>) -> Result<Vec<Result<Embedding, Error>>, Error> {
+        let references: Vec<&Encoded> = items.iter().map(|item| &item.encoded).collect();
         self.model.each_input(&references, watch, &mut |index, rows| {
-            let (tokens, cut) = items.get(index).map_or((0, false), |item| (item.encoding.len(), item.cut));
-            let (values, width) = self.vector(rows, skip)?;
-            Ok(Embedding { values, width, tokens, cut })
+            let Some(item) = items.get(index) else { return Err(Error::EmptyInput) };
+            let (tokens, cut) = (item.encoded.encoding.len(), item.encoded.cut);
+            let vector = self.vector(rows, item);
+            Ok(vector.map(|(values, width)| Embedding { values, width, tokens, cut }))
         })
     }
 
@@ -154,26 +191,26 @@ impl<'m> Embedder<'m> {
     }
 
     /// The vectors that come of a text's rows [T, D], and their width.
-    fn vector(&self, rows: &[f32], skip: usize) -> Result<(Vec<f32>, usize), Error> {
+    fn vector(&self, rows: &[f32], item: &Item) -> Result<(Vec<f32>, usize), Error> {
         let width = self.model.width();
         let mut pooled = Vec::new();
         for pooling in &self.sentence.pooling {
-            pooling.pool(rows, width, skip, &mut pooled);
+            pooling.pool(rows, width, item.skip, &mut pooled);
         }
         if !self.per_token() {
-            let vector = self.after(pooled)?;
+            let vector = self.after(pooled, item.dimensions)?;
             let width = vector.len();
             return Ok((vector, width));
         }
         // The folder's modules are for the vector of a text.
-        let row = |row: &[f32]| self.finish(row.to_vec(), false);
+        let row = |row: &[f32]| self.finish(row.to_vec(), false, item.dimensions);
         let vectors: Vec<Vec<f32>> = pooled.chunks_exact(width).map(row).collect::<Result<_, Error>>()?;
         let width = vectors.first().map_or(width, Vec::len);
         Ok((vectors.concat(), width))
     }
 
     /// What follows pooling.
-    fn after(&self, mut vector: Vec<f32>) -> Result<Vec<f32>, Error> {
+    fn after(&self, mut vector: Vec<f32>, dimensions: Option<usize>) -> Result<Vec<f32>, Error> {
         for module in &self.sentence.modules {
             match (module, self.options.normalize) {
                 (Module::Normalize, Some(false)) => {}
@@ -181,12 +218,12 @@ impl<'m> Embedder<'m> {
             }
         }
         let normalized = self.sentence.modules.iter().any(|module| matches!(module, Module::Normalize));
-        self.finish(vector, normalized)
+        self.finish(vector, normalized, dimensions)
     }
 
     /// The cut to the first dimensions, and length 1 where that is wanted or was so before.
-    fn finish(&self, mut vector: Vec<f32>, normalized: bool) -> Result<Vec<f32>, Error> {
-        if let Some(dimensions) = self.options.dimensions {
+    fn finish(&self, mut vector: Vec<f32>, normalized: bool, dimensions: Option<usize>) -> Result<Vec<f32>, Error> {
+        if let Some(dimensions) = dimensions {
             if dimensions == 0 || dimensions > vector.len() {
                 let most = format!("the model's vectors have {} numbers", vector.len());
                 return Err(Error::parameter("dimensions", dimensions, most));

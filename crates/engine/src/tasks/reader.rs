@@ -129,6 +129,29 @@ impl<'m> TaskModel<'m> {
         self.encode_cutting(text, special, TruncationStrategy::LongestFirst)
     }
 
+    /// An input that is given as tokens, held to the limit.
+    ///
+    /// # Errors
+    /// As [`TaskModel::encode`], and ids outside the vocabulary.
+    pub fn encode_ids(&self, mut ids: Vec<u32>) -> Result<Encoded, Error> {
+        if ids.is_empty() {
+            return Err(Error::EmptyInput);
+        }
+        crate::validate::ids("the input", &ids, self.parts().embed.vocab)?;
+        let tokens = ids.len();
+        let cut = match self.limit.as_ref().filter(|limit| tokens > limit.tokens) {
+            Some(Limit { tokens: limit, cut: false, source }) => {
+                return Err(Error::TooLong { tokens, limit: *limit, of: source.clone() });
+            }
+            Some(limit) => {
+                ids.truncate(limit.tokens);
+                true
+            }
+            None => false,
+        };
+        Ok(Encoded { encoding: self.tokenizer.encoding_of(ids), cut })
+    }
+
     /// As [`TaskModel::encode`], where a pair that is too long loses tokens as `strategy` says.
     pub(crate) fn encode_cutting(
         &self,

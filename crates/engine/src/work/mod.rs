@@ -19,7 +19,6 @@ use crate::request::Ready;
 use crate::schedule::Draft;
 use crate::source::{LogitsSource, Start};
 use crate::vocabulary::Vocabulary;
-use attend_nn::BLOCK_TOKENS;
 use choice::Answer;
 use std::time::Instant;
 pub(crate) use strand::Part;
@@ -107,15 +106,9 @@ impl<'v, T> Work<'v, T> {
         self.answers.lists().len().max(1)
     }
 
-    /// Tokens whose keys and values it holds, or would if it were begun, the next step's included: the source's once, the
-    /// prompt's whole blocks once, and of every sequence the blocks behind them.
+    /// Tokens whose keys and values it holds, or would if it were begun, the next step's included.
     pub fn tokens(&self) -> usize {
-        let blocks = |tokens: usize| tokens.next_multiple_of(BLOCK_TOKENS);
-        let prompt = self.ready.prompt.token_ids.len();
-        let own = |generated: usize| blocks(prompt % BLOCK_TOKENS + generated + 1);
-        let sequences: usize = self.answers.lists().into_iter().map(|list| own(list.len())).sum();
-        let root = if self.keeps_root() { own(0) } else { 0 };
-        blocks(self.ready.encoder_ids().len()) + prompt - prompt % BLOCK_TOKENS + sequences.max(own(0)) + root
+        self.ready.held(self.answers.lists().into_iter().map(<[u32]>::len), self.keeps_root())
     }
 
     /// What it wants to feed in the next step; nothing only where the room for reading is used up.
@@ -281,7 +274,7 @@ impl<'v, T> Work<'v, T> {
 
     /// Whether the prompt's state is needed once more at the end.
     fn keeps_root(&self) -> bool {
-        matches!(self.answers, Answers::Beams(_)) && self.ready.options.report.logprobs.is_some()
+        matches!(self.answers, Answers::Beams(_)) && self.ready.keeps_root()
     }
 
     /// Every open choice that has its rows draws from them; those that end give up their state.

@@ -5,6 +5,7 @@ pub mod gguf;
 pub mod model;
 pub mod odd;
 pub mod safetensors;
+pub mod scripted;
 pub mod torch;
 pub mod valid;
 

@@ -1,0 +1,179 @@
+//! What a server counts, in the text format of Prometheus.
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfModel {
+    model: String,
+}
+
+/// A route and the status that it was answered with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Answered {
+    pub route: String,
+    pub status: u16,
+}
+
+/// All figures of a server.
+#[derive(Debug)]
+pub struct Figures {
+    registry: Registry,
+    pub answered: Family<Answered, Counter>,
+    pub connections: Gauge,
+    models: Families,
+}
+
+#[derive(Debug, Clone)]
+struct Families {
+    running: Family<OfModel, Gauge>,
+    waiting: Family<OfModel, Gauge>,
+    kv_tokens: Family<OfModel, Gauge>,
+    kv_tokens_limit: Family<OfModel, Gauge>,
+    kv_bytes: Family<OfModel, Gauge>,
+    kv_bytes_limit: Family<OfModel, Gauge>,
+    preemptions: Family<OfModel, Counter>,
+    prompt_tokens: Family<OfModel, Counter>,
+    generated_tokens: Family<OfModel, Counter>,
+    embedded_tokens: Family<OfModel, Counter>,
+    guesses_offered: Family<OfModel, Counter>,
+    guesses_right: Family<OfModel, Counter>,
+    faults: Family<OfModel, Counter>,
+    first_token: Family<OfModel, Histogram>,
+    inter_token: Family<OfModel, Histogram>,
+    queued: Family<OfModel, Histogram>,
+}
+
+/// The figures of one model.
+#[derive(Debug, Clone)]
+pub struct ModelFigures {
+    /// Requests that are worked on.
+    pub running: Gauge,
+    /// Requests that have not begun.
+    pub waiting: Gauge,
+    pub kv_tokens: Gauge,
+    pub kv_tokens_limit: Gauge,
+    pub kv_bytes: Gauge,
+    pub kv_bytes_limit: Gauge,
+    pub preemptions: Counter,
+    pub prompt_tokens: Counter,
+    pub generated_tokens: Counter,
+    /// Tokens read for vectors, scores and labels.
+    pub embedded_tokens: Counter,
+    pub guesses_offered: Counter,
+    pub guesses_right: Counter,
+    /// Requests that failed through no fault of their own.
+    pub faults: Counter,
+    pub first_token: Histogram,
+    pub inter_token: Histogram,
+    pub queued: Histogram,
+}
+
+/// From a tenth of a millisecond to over a minute.
+fn times() -> Histogram {
+    Histogram::new(exponential_buckets(1e-4, 2.0, 20))
+}
+
+impl Families {
+    fn register(registry: &mut Registry) -> Families {
+        let mut gauge = |name, help| {
+            let family = Family::<OfModel, Gauge>::default();
+            registry.register(name, help, family.clone());
+            family
+        };
+        let running = gauge("requests_running", "Requests that are worked on");
+        let waiting = gauge("requests_waiting", "Requests that have not begun");
+        let kv_tokens = gauge("kv_tokens", "Tokens whose keys and values are held");
+        let kv_tokens_limit = gauge("kv_tokens_limit", "The most tokens whose keys and values are held");
+        let kv_bytes = gauge("kv_bytes", "Bytes of keys and values that are held");
+        let kv_bytes_limit = gauge("kv_bytes_limit", "The most bytes of keys and values that are held");
+        let mut counter = |name, help| {
+            let family = Family::<OfModel, Counter>::default();
+            registry.register(name, help, family.clone());
+            family
+        };
+        let preemptions = counter("preemptions", "Requests put back because others needed their room");
+        let prompt_tokens = counter("prompt_tokens", "Tokens of prompts");
+        let generated_tokens = counter("generated_tokens", "Tokens generated");
+        let embedded_tokens = counter("embedded_tokens", "Tokens read for vectors, scores and labels");
+        let guesses_offered = counter("guesses_offered", "Tokens guessed ahead");
+        let guesses_right = counter("guesses_right", "Tokens guessed ahead that were right");
+        let faults = counter("faults", "Requests that failed through no fault of their own");
+        let mut time = |name, help| {
+            let family: Family<OfModel, Histogram> = Family::new_with_constructor(times as fn() -> Histogram);
+            registry.register_with_unit(name, help, Unit::Seconds, family.clone());
+            family
+        };
+        let first_token = time("time_to_first_token", "From a request's arrival to its first token");
+        let inter_token = time("inter_token_latency", "Between two tokens of an answer");
+        let queued = time("queue_time", "From a request's arrival to its beginning");
+        Families {
+            running,
+            waiting,
+            kv_tokens,
+            kv_tokens_limit,
+            kv_bytes,
+            kv_bytes_limit,
+            preemptions,
+            prompt_tokens,
+            generated_tokens,
+            embedded_tokens,
+            guesses_offered,
+            guesses_right,
+            faults,
+            first_token,
+            inter_token,
+            queued,
+        }
+    }
+}
+
+impl Default for Figures {
+    fn default() -> Figures {
+        let mut registry = Registry::with_prefix("attend");
+        let answered = Family::default();
+        registry.register("http_requests", "Requests by route and status", answered.clone());
+        let connections = Gauge::default();
+        registry.register("http_connections", "Open connections", connections.clone());
+        let models = Families::register(&mut registry);
+        Figures { registry, answered, connections, models }
+    }
+}
+
+impl Figures {
+    /// The figures of a model, which begin at nothing.
+    pub fn of_model(&self, name: &str) -> ModelFigures {
+        let of = OfModel { model: name.to_owned() };
+        let families = &self.models;
+        ModelFigures {
+            running: families.running.get_or_create_owned(&of),
+            waiting: families.waiting.get_or_create_owned(&of),
+            kv_tokens: families.kv_tokens.get_or_create_owned(&of),
+            kv_tokens_limit: families.kv_tokens_limit.get_or_create_owned(&of),
+            kv_bytes: families.kv_bytes.get_or_create_owned(&of),
+            kv_bytes_limit: families.kv_bytes_limit.get_or_create_owned(&of),
+            preemptions: families.preemptions.get_or_create_owned(&of),
+            prompt_tokens: families.prompt_tokens.get_or_create_owned(&of),
+            generated_tokens: families.generated_tokens.get_or_create_owned(&of),
+            embedded_tokens: families.embedded_tokens.get_or_create_owned(&of),
+            guesses_offered: families.guesses_offered.get_or_create_owned(&of),
+            guesses_right: families.guesses_right.get_or_create_owned(&of),
+            faults: families.faults.get_or_create_owned(&of),
+            first_token: families.first_token.get_or_create_owned(&of),
+            inter_token: families.inter_token.get_or_create_owned(&of),
+            queued: families.queued.get_or_create_owned(&of),
+        }
+    }
+
+    /// Everything as text.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+}

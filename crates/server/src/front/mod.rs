@@ -1,0 +1,12 @@
+//! Connections, guards, routes: everything about HTTP that no dialect has of its own.
+
+pub mod app;
+pub mod body;
+pub mod clock;
+pub mod guard;
+pub mod log;
+pub mod record;
+pub mod reply;
+pub mod routes;
+pub mod serve;
+pub mod sse;

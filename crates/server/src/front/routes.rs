@@ -1,0 +1,122 @@
+//! Which path is answered by what.
+
+use super::app::App;
+use super::record::Record;
+use super::reply::{self, Shape};
+use crate::failure::Failure;
+use crate::openai;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{Method, Response, StatusCode};
+use axum::routing::{get, post};
+use serde_json::json;
+use std::sync::Arc;
+
+/// A request as the dialects get it.
+pub struct Asked {
+    pub app: Arc<App>,
+    pub record: Arc<Record>,
+    pub parts: Parts,
+    pub body: Body,
+}
+
+impl Asked {
+    /// # Errors
+    /// A request that did not come by the server's own way.
+    pub fn new(app: Arc<App>, request: Request) -> Result<Asked, Failure> {
+        let (parts, body) = request.into_parts();
+        let record = parts.extensions.get::<Arc<Record>>().cloned();
+        let record = record.ok_or_else(|| Failure::fault("a request without a record"))?;
+        if let Some(path) = parts.extensions.get::<MatchedPath>() {
+            record.route(path.as_str());
+        }
+        Ok(Asked { app, record, parts, body })
+    }
+
+    /// Its body, a JSON object.
+    ///
+    /// # Errors
+    /// As [`super::body::object`].
+    pub async fn fields(self) -> Result<(Arc<App>, Arc<Record>, crate::fields::Fields), Failure> {
+        let Asked { app, record, parts, body } = self;
+        let map = super::body::object(&parts, body, &app.limits).await?;
+        Ok((app, record, crate::fields::Fields::new(map)))
+    }
+}
+
+/// A failure goes to the client in its dialect's shape, and to the log where it is a fault.
+pub fn finish(outcome: Result<Response<Body>, Failure>, record: Option<&Record>, shape: Shape) -> Response<Body> {
+    outcome.unwrap_or_else(|failure| {
+        if let (Some(record), Some(detail)) = (record, &failure.detail) {
+            record.detail(detail.clone());
+        }
+        reply::failure(shape, &failure)
+    })
+}
+
+/// A handler from a function of a dialect.
+macro_rules! route {
+    ($shape:expr, $work:path) => {
+        |State(app): State<Arc<App>>, request: Request| async move {
+            let asked = match Asked::new(app, request) {
+                Ok(asked) => asked,
+                Err(failure) => return reply::failure($shape, &failure),
+            };
+            let record = Arc::clone(&asked.record);
+            finish($work(asked).await, Some(&record), $shape)
+        }
+    };
+}
+
+/// Every route.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/health", get(route!(Shape::OpenAi, health)))
+        .route("/metrics", get(route!(Shape::OpenAi, metrics)))
+        .route("/v1/models", get(route!(Shape::OpenAi, openai::models::list)))
+        .route("/v1/models/{*name}", get(route!(Shape::OpenAi, openai::models::one)))
+        .route("/v1/completions", post(route!(Shape::OpenAi, openai::completions::answer)))
+        .route("/v1/chat/completions", post(route!(Shape::OpenAi, openai::chat::answer)))
+        .route("/v1/embeddings", post(route!(Shape::OpenAi, openai::embeddings::answer)))
+        .fallback(nothing)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(app)
+}
+
+/// Whether every model answers.
+async fn health(asked: Asked) -> Result<Response<Body>, Failure> {
+    let models = asked.app.models.iter().map(|model| (model.name.clone(), json!(model.trouble().unwrap_or("ready"))));
+    let models: serde_json::Map<String, serde_json::Value> = models.collect();
+    let stopping = asked.app.is_stopping();
+    let loading = asked.app.models.iter().any(|model| model.state().is_none());
+    let well = asked.app.models.iter().all(|model| model.trouble().is_none());
+    let status = match (stopping, loading, well) {
+        (true, _, _) => "stopping",
+        (false, true, _) => "loading",
+        (false, false, true) => "ok",
+        (false, false, false) => "failing",
+    };
+    let code = if status == "ok" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    // Without a key nobody learns what models there are.
+    let open = asked.app.keys.check(&asked.parts.headers).is_ok();
+    let body = if open { json!({"status": status, "models": models}) } else { json!({"status": status}) };
+    Ok(reply::json(code, &body))
+}
+
+async fn metrics(asked: Asked) -> Result<Response<Body>, Failure> {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(reply::typed(StatusCode::OK, kind, asked.app.figures.text()))
+}
+
+async fn nothing(request: Request) -> Response<Body> {
+    let failure = Failure::new(StatusCode::NOT_FOUND, "there is nothing at this path").code("unknown_route");
+    reply::failure(Shape::of(request.uri().path()), &failure)
+}
+
+async fn wrong_method(method: Method, request: Request) -> Response<Body> {
+    let message = format!("{method} is not what this path takes");
+    let failure = Failure::new(StatusCode::METHOD_NOT_ALLOWED, message).code("method_not_allowed");
+    reply::failure(Shape::of(request.uri().path()), &failure)
+}

@@ -1,0 +1,286 @@
+//! The server: bound, then run until it is told to stop.
+
+use super::app::App;
+use super::clock::{Busy, Clock, Timed};
+use super::guard::{Keys, check_names};
+use super::log::Log;
+use super::record::Record;
+use super::reply::Shape;
+use super::routes;
+use crate::failure::Failure;
+use crate::figures::Figures;
+use crate::host::{Loader, Model};
+use crate::limits::Limits;
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::http::{HeaderName, HeaderValue, Request, Response, header};
+use futures_util::FutureExt;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::json;
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::{SocketAddr, TcpListener};
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+/// What a server is made of.
+pub struct Options {
+    pub host: String,
+    pub port: u16,
+    pub keys: Keys,
+    pub limits: Limits,
+    pub log: Log,
+    /// Names, and how each model is brought into memory; the first answers where none is named.
+    pub models: Vec<(String, Loader)>,
+    /// Called for every model that can be asked.
+    pub loaded: Arc<dyn Fn(&Model) + Send + Sync>,
+}
+
+/// A server with its port.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    options: Options,
+}
+
+/// After work was cut, so long may its last bytes take.
+const LAST_BYTES: Duration = Duration::from_secs(5);
+
+impl Server {
+    /// Takes the port.
+    ///
+    /// # Errors
+    /// An address that is none, or that another program listens on.
+    pub fn bind(options: Options) -> Result<Server, String> {
+        let name = format!("{}:{}", options.host, options.port);
+        let host = options.host.trim_start_matches('[').trim_end_matches(']');
+        let failed = |error: std::io::Error| format!("cannot listen on {name}: {error}");
+        let listener = TcpListener::bind((host, options.port)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Server { listener, address, options })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Loads the models and answers requests until `stop` is done; then running work is finished, or cut when it takes too
+    /// long.
+    ///
+    /// # Errors
+    /// A model that cannot be loaded, and a system that gives no threads.
+    pub fn run(self, stop: impl Future<Output = ()>) -> Result<(), String> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        // The cores are for the models; serving connections takes little.
+        builder.worker_threads(2).max_blocking_threads(4).thread_name("front").enable_all();
+        let runtime = builder.build().map_err(|error| format!("no threads: {error}"))?;
+        let outcome = runtime.block_on(self.answer(stop));
+        // A connection whose client reads nothing must not hold the end up.
+        runtime.shutdown_timeout(Duration::from_millis(100));
+        outcome
+    }
+
+    async fn answer(self, stop: impl Future<Output = ()>) -> Result<(), String> {
+        let Server { listener, address, options } = self;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(|error| error.to_string())?;
+        let (failed, mut failure) = mpsc::unbounded_channel();
+        let log = Arc::new(options.log);
+        let figures = Figures::default();
+        let mut models = Vec::new();
+        for (name, loader) in options.models {
+            let (failed, log, loaded) = (failed.clone(), Arc::clone(&log), Arc::clone(&options.loaded));
+            let own = (options.limits.queue, figures.of_model(&name));
+            let tell = move |model: &Model| match model.state() {
+                Some(Ok(facts)) => {
+                    let seconds = (facts.load_seconds * 1e3).round() / 1e3;
+                    log.say("info", "loaded", json!({"model": model.name, "seconds": seconds}));
+                    loaded(model);
+                }
+                Some(Err(error)) => drop(failed.send(error.to_owned())),
+                None => {}
+            };
+            let model = Model::spawn(name, loader, own, tell).map_err(|error| format!("no thread: {error}"))?;
+            models.push(model);
+        }
+        let loopback = address.ip().is_loopback();
+        let app = Arc::new(App::new(models, options.limits, (options.keys, loopback), (figures, log)));
+        let (stopping, stopped) = watch::channel(false);
+        let room = Arc::new(Semaphore::new(options.limits.connections));
+        let outcome = tokio::select! {
+            never = accept(listener, &app, &room, &stopped) => match never {},
+            Some(error) = failure.recv() => Err(error),
+            () = stop => Ok(()),
+        };
+        app.stop();
+        app.log.say("info", "stopping", json!({}));
+        let _ = stopping.send(true);
+        if outcome.is_ok() {
+            end(&app, &room).await;
+        }
+        app.log.say("info", "stopped", json!({}));
+        outcome
+    }
+}
+
+/// Waits for the connections to end; cuts what runs when that takes too long.
+async fn end(app: &App, room: &Semaphore) {
+    let all = u32::try_from(app.limits.connections).unwrap_or(u32::MAX);
+    if tokio::time::timeout(app.limits.grace, room.acquire_many(all)).await.is_ok() {
+        return;
+    }
+    app.models.iter().for_each(|model| model.halt());
+    let _ = tokio::time::timeout(LAST_BYTES, room.acquire_many(all)).await;
+}
+
+/// Takes connections for ever.
+async fn accept(
+    listener: tokio::net::TcpListener,
+    app: &Arc<App>,
+    room: &Arc<Semaphore>,
+    stopped: &watch::Receiver<bool>,
+) -> Infallible {
+    let router = routes::router(Arc::clone(app));
+    loop {
+        // The semaphore is never closed.
+        let Ok(permit) = Arc::clone(room).acquire_owned().await else { return std::future::pending().await };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                app.log.say("error", "accept", json!({"error": error.to_string()}));
+                // Most often there are no descriptors left; soon there may be.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let (app, router, stopped) = (Arc::clone(app), router.clone(), stopped.clone());
+        tokio::spawn(async move {
+            app.figures.connections.inc();
+            connection(stream, &app, router, stopped).await;
+            app.figures.connections.dec();
+            drop(permit);
+        });
+    }
+}
+
+/// Serves one connection.
+async fn connection(stream: TcpStream, app: &Arc<App>, router: Router, mut stopped: watch::Receiver<bool>) {
+    // Tokens are small and wanted at once.
+    let _ = stream.set_nodelay(true);
+    let clock = Clock::new();
+    let timed = TokioIo::new(Timed { inner: stream, clock: Arc::clone(&clock) });
+    let service = service_fn(|request| {
+        let (app, router, busy) = (Arc::clone(app), router.clone(), clock.busy());
+        async move { Ok::<_, Infallible>(respond(app, router, request, busy).await) }
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(app.limits.head).half_close(false);
+    let mut serving = std::pin::pin!(http.serve_connection(timed, service));
+    let mut expired = std::pin::pin!(Arc::clone(&clock).expired(&app.limits));
+    loop {
+        tokio::select! {
+            // What a client does wrong is its own loss.
+            _ = serving.as_mut() => return,
+            () = expired.as_mut() => return,
+            Ok(()) = stopped.changed() => serving.as_mut().graceful_shutdown(),
+        }
+    }
+}
+
+/// Answers one request.
+async fn respond(app: Arc<App>, router: Router, request: Request<Incoming>, busy: Busy) -> Response<Body> {
+    let record = Record::begin(Arc::clone(&app), request.method().as_str());
+    let (mut parts, body) = request.into_parts();
+    let shape = Shape::of(parts.uri.path());
+    let admitted = admit(&app, &parts);
+    parts.extensions.insert(Arc::clone(&record));
+    let routed = AssertUnwindSafe(async move {
+        admitted?;
+        let request = Request::from_parts(parts, Body::new(body));
+        Ok(tower::ServiceExt::oneshot(router, request).await.unwrap_or_else(|never: Infallible| match never {}))
+    });
+    let outcome = routed.catch_unwind().await;
+    let outcome = outcome.unwrap_or_else(|_| Err(Failure::fault("a handler panicked")));
+    let mut response = routes::finish(outcome, Some(&record), shape);
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(&record.id) {
+        headers.insert(HeaderName::from_static("x-request-id"), id);
+    }
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    record.status(response.status().as_u16());
+    response.map(|inner| Body::new(Watched { inner, record, _busy: busy }))
+}
+
+/// Whether a request is looked at, before anything of its body is read.
+fn admit(app: &App, parts: &axum::http::request::Parts) -> Result<(), Failure> {
+    check_names(parts, app.loopback)?;
+    if parts.headers.contains_key(header::TRANSFER_ENCODING) && parts.headers.contains_key(header::CONTENT_LENGTH) {
+        return Err(Failure::bad("the request gives its length in two ways"));
+    }
+    if parts.uri.path() == "/health" {
+        return Ok(());
+    }
+    app.keys.check(&parts.headers)?;
+    if app.is_stopping() { Err(Failure::stopping()) } else { Ok(()) }
+}
+
+/// A body that keeps the request's record, and the connection busy, until its last byte.
+struct Watched {
+    inner: Body,
+    record: Arc<Record>,
+    _busy: Busy,
+}
+
+impl HttpBody for Watched {
+    type Data = axum::body::Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        if matches!(polled, Poll::Ready(None)) || self.inner.is_end_stream() {
+            self.record.complete();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let end = self.inner.is_end_stream();
+        if end {
+            self.record.complete();
+        }
+        end
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// Done when the system asks the program to stop, or the user does.
+pub async fn stop_signal() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let (Ok(mut term), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            return;
+        }
+    }
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
+}

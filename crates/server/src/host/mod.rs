@@ -1,0 +1,263 @@
+//! A model that is served: loaded on a thread of its own, which then computes it; others make requests ready for it.
+
+pub mod ask;
+mod health;
+mod prepare;
+mod queue;
+mod tools;
+mod turns;
+
+pub use tools::{Parts, Tools};
+
+use crate::failure::Failure;
+use crate::figures::ModelFigures;
+use ask::{Embed, Generate, Job, Listener, Said, Task, Ticket};
+use attend_engine::tasks::Watch;
+use attend_engine::tasks::embed::Embedding;
+use attend_engine::{Limits, tasks};
+use attend_text::Tokenizer;
+use health::Health;
+use queue::Queue;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
+use turns::Turns;
+
+/// Brings a model into memory.
+pub type Loader = Box<dyn FnOnce() -> Result<Parts, String> + Send>;
+
+/// What is known of a loaded model.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    pub tasks: Vec<tasks::Task>,
+    /// The most tokens of a sequence.
+    pub context: Option<usize>,
+    /// How much is worked on at once.
+    pub limits: Limits,
+    pub bytes_per_token: u64,
+    pub has_template: bool,
+    pub tokenizer: Arc<Tokenizer>,
+    pub load_seconds: f64,
+    /// What was assumed because no file says it.
+    pub notice: Option<String>,
+}
+
+/// A served model.
+#[derive(Debug)]
+pub struct Model {
+    pub name: String,
+    /// Seconds of Unix time.
+    pub created: u64,
+    state: OnceLock<Result<Facts, String>>,
+    jobs: Mutex<Sender<Job>>,
+    queue: Arc<Queue>,
+    health: Arc<Health>,
+}
+
+/// Threads that make requests ready.
+const PREPARERS: usize = 2;
+
+impl Model {
+    /// Begins to load a model. `loaded` is called when it can be asked, or cannot be loaded.
+    ///
+    /// # Errors
+    /// A system that gives no thread.
+    pub fn spawn(
+        name: String,
+        loader: Loader,
+        (queue, figures): (usize, ModelFigures),
+        loaded: impl FnOnce(&Model) + Send + 'static,
+    ) -> std::io::Result<Arc<Model>> {
+        let (sender, jobs) = mpsc::channel();
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let model = Arc::new(Model {
+            name,
+            created,
+            state: OnceLock::new(),
+            jobs: Mutex::new(sender),
+            queue: Queue::new(queue, figures.waiting.clone()),
+            health: Arc::new(Health::default()),
+        });
+        // The thread must not keep the model, and with it the sender of jobs, alive.
+        let (weak, health) = (Arc::downgrade(&model), Arc::clone(&model.health));
+        let tell = move |state: Result<Facts, String>| {
+            if let Some(model) = weak.upgrade() {
+                let _ = model.state.set(state);
+                loaded(&model);
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("model {}", model.name));
+        thread.spawn(move || {
+            let _end = End(health.clone());
+            host(loader, jobs, (figures, health), tell);
+        })?;
+        Ok(model)
+    }
+
+    /// None while it is being loaded.
+    pub fn state(&self) -> Option<Result<&Facts, &str>> {
+        self.state.get().map(|state| state.as_ref().map_err(String::as_str))
+    }
+
+    /// # Errors
+    /// A model that is being loaded, or could not be.
+    pub fn facts(&self) -> Result<&Facts, Failure> {
+        match self.state() {
+            Some(Ok(facts)) => Ok(facts),
+            Some(Err(error)) => Err(Failure::fault(error)),
+            None => Err(Failure::loading(&self.name)),
+        }
+    }
+
+    /// Why it does not answer, if so.
+    pub fn trouble(&self) -> Option<&'static str> {
+        match self.state() {
+            None => Some("it is being loaded"),
+            Some(Err(_)) => Some("it could not be loaded"),
+            Some(Ok(_)) => self.health.trouble(),
+        }
+    }
+
+    /// Cuts the work that runs.
+    pub fn halt(&self) {
+        self.health.halt();
+    }
+
+    fn ticket(&self) -> Result<Ticket, Failure> {
+        self.facts()?;
+        if self.health.is_halted() {
+            return Err(Failure::stopping());
+        }
+        let place = self.queue.enter().ok_or_else(|| Failure::busy(self.queue.most()))?;
+        Ok(Ticket { came: Instant::now(), place: Some(Arc::new(place)) })
+    }
+
+    fn send(&self, job: Job) -> Result<(), Failure> {
+        let jobs = self.jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        jobs.send(job).map_err(|_| lost())
+    }
+
+    /// Asks for answers. What is said of them comes from the receiver; dropping it cancels the request.
+    ///
+    /// # Errors
+    /// A model that is not there, and a queue that is full.
+    pub fn generate(&self, ask: Generate) -> Result<UnboundedReceiver<Said>, Failure> {
+        let ticket = self.ticket()?;
+        let (to, from): (Listener, _) = unbounded_channel();
+        self.send(Job::Generate(ask, to, ticket))?;
+        Ok(from)
+    }
+
+    /// Asks for vectors.
+    ///
+    /// # Errors
+    /// As [`Model::generate`], and what the inputs are at fault for.
+    pub async fn embed(&self, embed: Embed) -> Result<Vec<Embedding>, Failure> {
+        let ticket = self.ticket()?;
+        let (to, from) = oneshot::channel();
+        self.send(Job::Embed(embed, to, ticket))?;
+        from.await.unwrap_or_else(|_| Err(self.silence()))
+    }
+
+    /// Asks for anything else that the model's tools can do.
+    ///
+    /// # Errors
+    /// As [`Model::generate`], and what `work` says.
+    pub async fn task<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tools<'_>, &mut Watch<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let ticket = self.ticket()?;
+        let (to, from) = oneshot::channel();
+        let to = Arc::new(Mutex::new(Some(to)));
+        let waiting = Arc::clone(&to);
+        let take = |to: &Mutex<Option<oneshot::Sender<_>>>| {
+            to.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        };
+        let gone = move || {
+            let to = waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            to.as_ref().is_none_or(oneshot::Sender::is_closed)
+        };
+        let run = move |tools: &Tools<'_>, watch: &mut Watch<'_>| {
+            let outcome = work(tools, watch);
+            if let Some(to) = take(&to) {
+                let _ = to.send(outcome);
+            }
+        };
+        self.send(Job::Task(Task { work: Box::new(run), gone: Box::new(gone), ticket }))?;
+        from.await.unwrap_or_else(|_| Err(self.silence()))
+    }
+
+    /// Why nothing was said.
+    pub fn silence(&self) -> Failure {
+        if self.health.is_halted() { Failure::stopping() } else { lost() }
+    }
+}
+
+fn lost() -> Failure {
+    Failure::fault("the model's thread gave no answer")
+}
+
+/// Says that the thread has ended, however it does.
+struct End(Arc<Health>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The life of a model's thread.
+fn host(
+    loader: Loader,
+    jobs: Receiver<Job>,
+    (figures, health): (ModelFigures, Arc<Health>),
+    tell: impl FnOnce(Result<Facts, String>),
+) {
+    let started = Instant::now();
+    let loaded = catch_unwind(AssertUnwindSafe(loader));
+    let parts = match loaded.unwrap_or_else(|_| Err("loading the model panicked".into())) {
+        Ok(parts) => parts,
+        Err(error) => return tell(Err(error)),
+    };
+    let draft = match parts.draft.as_deref().map(tools::engine).transpose() {
+        Ok(draft) => draft,
+        Err(error) => return tell(Err(format!("the draft model: {error}"))),
+    };
+    let tools = match Tools::new(&parts, draft.as_ref()) {
+        Ok(tools) => tools,
+        Err(error) => return tell(Err(error)),
+    };
+    let spec = parts.loaded.model.spec();
+    let facts = Facts {
+        tasks: tasks::Task::ALL.into_iter().filter(|task| task.fits(spec)).collect(),
+        context: tools.engine.as_ref().map_or(spec.context, |engine| engine.surroundings().context),
+        limits: tools.limits,
+        bytes_per_token: tools.engine.as_ref().map_or(0, attend_engine::Engine::bytes_per_token),
+        has_template: parts.template.is_some(),
+        tokenizer: Arc::clone(&parts.tokenizer),
+        load_seconds: started.elapsed().as_secs_f64(),
+        notice: tools.notice().map(str::to_owned),
+    };
+    let bytes_per_token = facts.bytes_per_token;
+    if tools.engine.is_some() {
+        figures.kv_tokens_limit.set(i64::try_from(facts.limits.tokens).unwrap_or(i64::MAX));
+        let bytes = (facts.limits.tokens as u64).saturating_mul(bytes_per_token);
+        figures.kv_bytes_limit.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+    let schedule = tools.engine.as_ref().map(|engine| engine.schedule(tools.limits));
+    let (sender, inbox) = mpsc::channel();
+    let jobs = Mutex::new(jobs);
+    std::thread::scope(|scope| {
+        for _ in 0..PREPARERS {
+            let (sender, tools, jobs) = (sender.clone(), &tools, &jobs);
+            scope.spawn(move || prepare::run(tools, jobs, sender));
+        }
+        drop(sender);
+        tell(Ok(facts));
+        Turns::new(schedule, Some(&tools), inbox, (figures, health, bytes_per_token)).run();
+    });
+}

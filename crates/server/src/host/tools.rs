@@ -1,0 +1,189 @@
+//! A loaded model with everything that can be asked of it, made ready once.
+
+use super::ask::{Embed, Input, Source};
+use crate::failure::Failure;
+use attend_engine::tasks::embed::{EmbedOptions, Embedder, Item};
+use attend_engine::tasks::{Task, TaskModel, TaskOptions};
+use attend_engine::{Engine, EngineOptions, Limits, Prompt};
+use attend_model::Loaded;
+use attend_nn::BLOCK_TOKENS;
+use attend_text::{ChatTemplate, EncodeOptions, Render, Tokenizer};
+use std::sync::Arc;
+
+/// What a model is made of, as whoever loads it hands it over.
+#[derive(Debug)]
+pub struct Parts {
+    pub loaded: Loaded,
+    pub tokenizer: Arc<Tokenizer>,
+    pub template: Option<ChatTemplate>,
+    /// A smaller model that guesses ahead.
+    pub draft: Option<Box<Parts>>,
+    pub options: EngineOptions,
+    /// The most bytes of keys and values; None: as [`Engine::limits`].
+    pub kv_memory: Option<u64>,
+}
+
+/// The tasks of a model. What it has not the parts for is none.
+pub struct Tools<'m> {
+    pub parts: &'m Parts,
+    pub engine: Option<Engine<'m>>,
+    pub limits: Limits,
+    /// Refuses inputs that are too long, unless the folder says that they are cut.
+    embedder: Option<Embedder<'m>>,
+    /// Cuts them.
+    cutting: Option<Embedder<'m>>,
+}
+
+/// Tokens that are computed in one step of a task, where streams wait for its end, and where there are none.
+const SHARED_STEP: usize = 512;
+const OWN_STEP: usize = 4096;
+
+impl<'m> Tools<'m> {
+    /// # Errors
+    /// Files that contradict themselves, and a memory for keys and values that holds nothing.
+    pub fn new(parts: &'m Parts, draft: Option<&'m Engine<'m>>) -> Result<Tools<'m>, String> {
+        let spec = parts.loaded.model.spec();
+        let engine = Task::Run.fits(spec).then(|| engine(parts)).transpose()?;
+        let mut engine =
+            engine.map(|engine| engine.with_draft(draft)).transpose().map_err(|error| error.to_string())?;
+        let limits = match &mut engine {
+            Some(engine) => limits(engine, parts.kv_memory)?,
+            None => Limits::default(),
+        };
+        let step = if engine.is_some() { SHARED_STEP } else { OWN_STEP };
+        let embedder = |truncate: bool| {
+            let options =
+                TaskOptions { run: parts.options.run, batch_tokens: step, truncate, ..TaskOptions::default() };
+            let model = TaskModel::new(&parts.loaded, &parts.tokenizer, &options).map_err(|error| error.to_string())?;
+            Embedder::new(model, EmbedOptions::default()).map_err(|error| error.to_string())
+        };
+        let embeds = Task::Embed.fits(spec);
+        let both = if embeds { (Some(embedder(false)?), Some(embedder(true)?)) } else { (None, None) };
+        Ok(Tools { parts, engine, limits, embedder: both.0, cutting: both.1 })
+    }
+
+    /// The engine, for requests of text.
+    ///
+    /// # Errors
+    /// A model that writes none.
+    pub fn engine(&self) -> Result<&Engine<'m>, Failure> {
+        self.engine.as_ref().ok_or_else(|| self.unable(Task::Run))
+    }
+
+    /// # Errors
+    /// A model that makes no vectors of texts.
+    pub fn embedder(&self, truncate: bool) -> Result<&Embedder<'m>, Failure> {
+        let embedder = if truncate { &self.cutting } else { &self.embedder };
+        let embedder = embedder.as_ref().ok_or_else(|| self.unable(Task::Embed))?;
+        if embedder.per_token() {
+            return Err(Failure::bad("this model gives a vector for each token and none for a text"));
+        }
+        Ok(embedder)
+    }
+
+    /// What was assumed about vectors because no file says it, of a model that is made for nothing else.
+    pub fn notice(&self) -> Option<&str> {
+        self.embedder.as_ref().filter(|_| self.engine.is_none()).and_then(Embedder::notice)
+    }
+
+    fn unable(&self, task: Task) -> Failure {
+        match task.check(self.parts.loaded.model.spec()) {
+            Err(error) => Failure::field("model", error.to_string()),
+            Ok(()) => Failure::fault(format!("{} was not made ready", task.name())),
+        }
+    }
+
+    /// The tokens of a prompt, as `attend run` makes them.
+    ///
+    /// # Errors
+    /// What cannot be encoded, and conversations for a model without a template.
+    pub fn prompt(&self, engine: &Engine<'_>, source: Source) -> Result<Prompt, Failure> {
+        let reads = engine.is_encoder_decoder();
+        let tokenizer = &self.parts.tokenizer;
+        let ids = match source {
+            Source::Tokens(ids) => ids,
+            Source::Text(text) if text.is_empty() && !reads => {
+                return Err(Failure::field("prompt", "the prompt is empty: there is nothing to continue"));
+            }
+            Source::Text(text) if reads => {
+                tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: true }).map_err(encoding)?.ids
+            }
+            Source::Text(text) => tokenizer.encode_prompt(&text, true).map_err(encoding)?.ids,
+            Source::Chat(request) => self.conversation(&request)?,
+        };
+        Ok(if reads { Prompt::source(ids) } else { Prompt::tokens(ids) })
+    }
+
+    /// The tokens of a conversation, with the start of the answer.
+    ///
+    /// # Errors
+    /// A model without a chat template, and what its template refuses.
+    pub fn conversation(&self, request: &Render) -> Result<Vec<u32>, Failure> {
+        let Some(template) = &self.parts.template else {
+            let message = "this model has no chat template; use /v1/completions";
+            return Err(Failure::field("model", message).code("no_chat_template"));
+        };
+        let tokenizer = &self.parts.tokenizer;
+        let rendered = template.render_marked(request, tokenizer).map_err(|error| {
+            Failure::field("messages", format!("the model's chat template does not take this: {error}"))
+        })?;
+        Ok(tokenizer.encode_chat(&rendered).map_err(encoding)?.ids)
+    }
+
+    /// Texts made ready for vectors.
+    ///
+    /// # Errors
+    /// A model that makes none, texts that are too long or empty.
+    pub fn items(&self, embed: Embed) -> Result<Vec<Item>, Failure> {
+        let embedder = self.embedder(embed.truncate)?;
+        let one = |(index, input): (usize, Input)| {
+            let item = match input {
+                Input::Text(text) if text.is_empty() => Err(attend_engine::Error::EmptyInput),
+                Input::Text(text) => embedder.items(&[&text], embed.role).map(|mut items| items.pop()),
+                Input::Tokens(ids) => embedder.item_of(ids).map(Some),
+            };
+            let place = |error| attend_engine::Error::Input { index, source: Box::new(plain(error)) };
+            let mut item = item.map_err(place)?.ok_or_else(|| Failure::fault("a text gave no item"))?;
+            item.dimensions = embed.dimensions;
+            Ok(item)
+        };
+        embed.inputs.into_iter().enumerate().map(one).collect()
+    }
+}
+
+/// The error without the place that it had in a list of one.
+fn plain(error: attend_engine::Error) -> attend_engine::Error {
+    match error {
+        attend_engine::Error::Input { source, .. } => *source,
+        other => other,
+    }
+}
+
+fn encoding(error: attend_text::Error) -> Failure {
+    Failure::from(attend_engine::Error::from(error))
+}
+
+/// An engine over the parts of a model.
+pub fn engine(parts: &Parts) -> Result<Engine<'_>, String> {
+    Engine::new(&parts.loaded, Some(&parts.tokenizer), &parts.options).map_err(|error| error.to_string())
+}
+
+/// How much is worked on at once. A sequence is never longer than what the memory for keys and values holds.
+fn limits(engine: &mut Engine<'_>, memory: Option<u64>) -> Result<Limits, String> {
+    let usual = engine.limits();
+    let Some(bytes) = memory else { return Ok(within(engine, usual)) };
+    let tokens = usize::try_from(bytes / engine.bytes_per_token().max(1)).unwrap_or(usize::MAX);
+    if tokens < BLOCK_TOKENS {
+        let least = engine.bytes_per_token().saturating_mul(BLOCK_TOKENS as u64);
+        return Err(format!("{bytes} bytes for keys and values hold {tokens} tokens; at least {least} are needed"));
+    }
+    Ok(within(engine, Limits { tokens, ..usual }))
+}
+
+fn within(engine: &mut Engine<'_>, limits: Limits) -> Limits {
+    // Whole blocks, of which the last has room for the token that comes next.
+    let longest = (limits.tokens / BLOCK_TOKENS * BLOCK_TOKENS).saturating_sub(1).max(1);
+    let context = &mut engine.surroundings_mut().context;
+    *context = Some(context.map_or(longest, |context| context.min(longest)));
+    limits
+}

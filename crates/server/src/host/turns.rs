@@ -1,0 +1,462 @@
+//! The one thread that computes a model: it takes requests that were made ready, steps its schedule, and computes tasks in
+//! between, so that a long task and a stream share the model step by step.
+
+use super::ask::{Listener, Piece, Prepared, Said, Task, Ticket, Vectors};
+use super::health::Health;
+use super::queue::Place;
+use super::tools::Tools;
+use crate::failure::Failure;
+use crate::figures::ModelFigures;
+use attend_engine::source::LogitsSource;
+use attend_engine::tasks::embed::Item;
+use attend_engine::{Event, Output, Schedule};
+use axum::http::StatusCode;
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// Requests for vectors that are computed together at most.
+const TOGETHER: usize = 64;
+
+/// What the thread keeps.
+pub struct Turns<'a, S: LogitsSource> {
+    /// None: the model writes no text.
+    pub schedule: Option<Schedule<'a, S>>,
+    /// None: nothing but text is asked for.
+    pub tools: Option<&'a Tools<'a>>,
+    pub inbox: Receiver<Prepared>,
+    pub figures: ModelFigures,
+    pub health: Arc<Health>,
+    pub bytes_per_token: u64,
+    state: State,
+}
+
+/// What goes on at present.
+#[derive(Default)]
+struct State {
+    /// Prompts of requests, by the schedule's key.
+    open: BTreeMap<usize, Open>,
+    next: usize,
+    vectors: VecDeque<(Vec<Item>, oneshot::Sender<Vectors>, Ticket)>,
+    tasks: VecDeque<Task>,
+    preempted: u64,
+}
+
+/// A prompt whose answers are not complete.
+struct Open {
+    prompt: usize,
+    stream: bool,
+    to: Listener,
+    came: Instant,
+    /// Until it begins.
+    place: Option<Arc<Place>>,
+    /// When its last token came.
+    last: Option<Instant>,
+}
+
+impl<'a, S: LogitsSource> Turns<'a, S> {
+    pub fn new(
+        schedule: Option<Schedule<'a, S>>,
+        tools: Option<&'a Tools<'a>>,
+        inbox: Receiver<Prepared>,
+        (figures, health, bytes_per_token): (ModelFigures, Arc<Health>, u64),
+    ) -> Turns<'a, S> {
+        Turns { schedule, tools, inbox, figures, health, bytes_per_token, state: State::default() }
+    }
+
+    /// Works until no request can come any more.
+    pub fn run(mut self) {
+        while self.receive() {
+            self.drop_gone();
+            self.compute_vectors();
+            if let Some(task) = self.state.tasks.pop_front() {
+                self.compute(task);
+            }
+            self.step();
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let texts = self.schedule.as_ref().is_none_or(Schedule::is_idle);
+        texts && self.state.tasks.is_empty() && self.state.vectors.is_empty()
+    }
+
+    /// Takes what has come, and waits for something where there is nothing to do. False: all is done, and nobody is left
+    /// who could ask for more.
+    fn receive(&mut self) -> bool {
+        if self.is_idle() {
+            match self.inbox.recv() {
+                Ok(request) => self.take(request),
+                Err(RecvError) => return false,
+            }
+        }
+        self.receive_more();
+        true
+    }
+
+    fn receive_more(&mut self) {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(request) => self.take(request),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn take(&mut self, request: Prepared) {
+        match request {
+            Prepared::Answers { ready, stream, to, ticket } => {
+                let Some(schedule) = &mut self.schedule else { return };
+                for (prompt, ready) in ready.into_iter().enumerate() {
+                    let key = self.state.next;
+                    self.state.next += 1;
+                    self.figures.prompt_tokens.inc_by(ready.prompt().token_ids.len() as u64);
+                    schedule.add_ready(key, ready);
+                    let Ticket { came, place } = ticket.clone();
+                    self.state.open.insert(key, Open { prompt, stream, to: to.clone(), came, place, last: None });
+                }
+            }
+            Prepared::Embed { items, to, ticket } => self.state.vectors.push_back((items, to, ticket)),
+            Prepared::Task(task) => self.state.tasks.push_back(task),
+        }
+    }
+
+    /// Forgets requests that nobody waits for any more.
+    fn drop_gone(&mut self) {
+        let State { open, tasks, vectors, .. } = &mut self.state;
+        if let Some(schedule) = &mut self.schedule {
+            open.retain(|&key, entry| {
+                let gone = entry.to.is_closed();
+                if gone {
+                    schedule.cancel(key);
+                }
+                !gone
+            });
+        }
+        tasks.retain(|task| !(task.gone)());
+        vectors.retain(|(_, to, _)| !to.is_closed());
+    }
+
+    /// One step of all answers.
+    fn step(&mut self) {
+        let Some(schedule) = &mut self.schedule else { return };
+        if !schedule.is_idle() {
+            let State { open, .. } = &mut self.state;
+            let (figures, health) = (&self.figures, &self.health);
+            let stepped = catch_unwind(AssertUnwindSafe(|| {
+                schedule.step(&mut |key, event| tell(open.get_mut(&key), figures, health.is_halted(), event))
+            }));
+            match stepped {
+                Ok(Ok(ended)) => ended.into_iter().for_each(|(key, outcome)| self.end(key, outcome)),
+                Ok(Err(error)) => self.abandon(&Failure::fault(format!("a step failed: {error}"))),
+                Err(panic) => self.abandon(&Failure::fault(format!("a step panicked: {}", words(panic.as_ref())))),
+            }
+        }
+        self.count();
+    }
+
+    fn end(&mut self, key: usize, outcome: Result<Output, attend_engine::Error>) {
+        let Some(entry) = self.state.open.remove(&key) else { return };
+        match outcome {
+            Ok(output) => {
+                self.note(None);
+                self.figures.generated_tokens.inc_by(output.usage.completion_tokens as u64);
+                self.figures.guesses_offered.inc_by(output.guesses.offered as u64);
+                self.figures.guesses_right.inc_by(output.guesses.right as u64);
+                // A receiver that is gone wants nothing.
+                let _ = entry.to.send(Said::Done { prompt: entry.prompt, output: Box::new(output) });
+            }
+            Err(error) => self.fail(&entry.to, error.into()),
+        }
+    }
+
+    fn fail(&self, to: &Listener, failure: Failure) {
+        self.note(Some(&failure));
+        let _ = to.send(Said::Failed(failure));
+    }
+
+    /// A step went wrong: those that were in it cannot go on, those that wait can.
+    fn abandon(&mut self, failure: &Failure) {
+        let Some(schedule) = &mut self.schedule else { return };
+        let waiting = schedule.abandon();
+        let (waiting, lost) = std::mem::take(&mut self.state.open)
+            .into_iter()
+            .partition::<BTreeMap<usize, Open>, _>(|(key, _)| waiting.contains(key));
+        self.state.open = waiting;
+        lost.values().for_each(|entry| self.fail(&entry.to, failure.clone()));
+    }
+
+    fn count(&mut self) {
+        let Some(schedule) = &self.schedule else { return };
+        let load = schedule.load();
+        let begun = self.state.open.values().filter(|entry| entry.place.is_none()).count();
+        self.figures.running.set(begun as i64);
+        self.figures.kv_tokens.set(load.tokens as i64);
+        self.figures.kv_bytes.set((load.tokens as u64).saturating_mul(self.bytes_per_token) as i64);
+        self.figures.preemptions.inc_by(load.preempted - self.state.preempted);
+        self.state.preempted = load.preempted;
+    }
+
+    /// What is done between two steps of a task: everything but other tasks.
+    fn between(&mut self) {
+        self.receive_more();
+        self.drop_gone();
+        self.step();
+    }
+
+    /// Computes the vectors of the requests that wait for such, together.
+    fn compute_vectors(&mut self) {
+        let Some(tools) = self.tools else { return };
+        let count = self.state.vectors.len().min(TOGETHER);
+        if count == 0 {
+            return;
+        }
+        let taken: Vec<_> = self.state.vectors.drain(..count).collect();
+        let (mut items, mut wanted) = (Vec::new(), Vec::new());
+        for (own, to, ticket) in taken {
+            self.figures.queued.observe(ticket.came.elapsed().as_secs_f64());
+            wanted.push((own.len(), to));
+            items.extend(own);
+        }
+        let halted = Arc::clone(&self.health);
+        let embedder = match tools.embedder(false) {
+            Ok(embedder) => embedder,
+            Err(failure) => return wanted.into_iter().for_each(|(_, to)| drop(to.send(Err(failure.clone())))),
+        };
+        let found = catch_unwind(AssertUnwindSafe(|| {
+            embedder.vectors(&items, &mut |step| {
+                self.figures.embedded_tokens.inc_by(step.tokens as u64);
+                self.between();
+                let over = halted.is_halted() || wanted.iter().all(|(_, to)| to.is_closed());
+                if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+        }));
+        let failure = match found {
+            Ok(Ok(found)) => {
+                let mut found = found.into_iter();
+                for (own, to) in wanted {
+                    let own: Result<Vec<_>, _> = found.by_ref().take(own).collect();
+                    self.give(to, own.map_err(Failure::from));
+                }
+                return;
+            }
+            Ok(Err(error)) => Failure::from(error),
+            Err(panic) => Failure::fault(format!("vectors panicked: {}", words(panic.as_ref()))),
+        };
+        wanted.into_iter().for_each(|(_, to)| self.give(to, Err(failure.clone())));
+    }
+
+    fn give(&self, to: oneshot::Sender<Vectors>, vectors: Vectors) {
+        self.note(vectors.as_ref().err());
+        // A receiver that is gone wants nothing.
+        let _ = to.send(vectors);
+    }
+
+    /// Remembers how a request went.
+    fn note(&self, failure: Option<&Failure>) {
+        if failure.is_none_or(|failure| failure.status != StatusCode::INTERNAL_SERVER_ERROR) {
+            return self.health.went_well();
+        }
+        self.health.went_wrong();
+        self.figures.faults.inc();
+    }
+
+    fn compute(&mut self, task: Task) {
+        let Some(tools) = self.tools else { return };
+        let Task { work, gone, ticket } = task;
+        self.figures.queued.observe(ticket.came.elapsed().as_secs_f64());
+        drop(ticket);
+        let halted = Arc::clone(&self.health);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            work(tools, &mut |step| {
+                self.figures.embedded_tokens.inc_by(step.tokens as u64);
+                self.between();
+                if gone() || halted.is_halted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+        }));
+        // Whoever waits is told by the sender that is gone.
+        let fault = done.err().map(|panic| Failure::fault(words(panic.as_ref())));
+        self.note(fault.as_ref());
+    }
+}
+
+/// Passes an event on. `Break`: nobody wants more, or the server stops.
+fn tell(entry: Option<&mut Open>, figures: &ModelFigures, halted: bool, event: Event<'_>) -> ControlFlow<()> {
+    let Some(entry) = entry.filter(|entry| !entry.to.is_closed()) else { return ControlFlow::Break(()) };
+    if entry.place.take().is_some() {
+        figures.queued.observe(entry.came.elapsed().as_secs_f64());
+    }
+    match event {
+        Event::Token { choice, id, text, logprob } => {
+            let now = Instant::now();
+            match entry.last.replace(now) {
+                None => figures.first_token.observe((now - entry.came).as_secs_f64()),
+                Some(last) => figures.inter_token.observe((now - last).as_secs_f64()),
+            }
+            if entry.stream {
+                let (text, logprob) = (text.to_owned(), logprob.cloned());
+                let _ = entry.to.send(Said::Token(Piece { prompt: entry.prompt, choice, id, text, logprob }));
+            }
+        }
+        Event::Finished { choice, text, finish } if entry.stream => {
+            let (text, finish) = (text.to_owned(), finish.clone());
+            let _ = entry.to.send(Said::Finished { prompt: entry.prompt, choice, text, finish });
+        }
+        Event::Finished { .. } | Event::Prompt { .. } | Event::Step { .. } => {}
+    }
+    if halted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::Queue;
+    use super::*;
+    use attend_engine::source::{Feed, RowSink};
+    use attend_engine::{Error, Finish, GenerateOptions, Limits, Prompt, Ready, Surroundings};
+    use std::sync::mpsc;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    /// Counts its tokens; panics, or fails, when it is fed a certain one.
+    struct Trap;
+
+    const PANIC: u32 = 7;
+    const FAIL: u32 = 8;
+
+    impl LogitsSource for Trap {
+        type State = usize;
+
+        fn vocab(&self) -> usize {
+            10
+        }
+
+        fn input_vocab(&self) -> usize {
+            10
+        }
+
+        fn start(&self, _: usize, _: Option<&[u32]>) -> Result<usize, Error> {
+            Ok(0)
+        }
+
+        fn fork(&self, state: &usize) -> usize {
+            *state
+        }
+
+        fn truncate(&self, state: &mut usize, len: usize) {
+            *state = len;
+        }
+
+        fn feed(&self, feeds: &mut [Feed<'_, usize>], sink: &mut RowSink<'_>) -> Result<(), Error> {
+            for (index, feed) in feeds.iter_mut().enumerate() {
+                for (at, &token) in feed.tokens.iter().enumerate() {
+                    assert!(token != PANIC, "the trap");
+                    if token == FAIL {
+                        return Err(Error::DamagedAnswer);
+                    }
+                    *feed.state += 1;
+                    if at >= feed.rows_from {
+                        let row: Vec<f32> = (0..10).map(|id| if id == *feed.state % 5 { 5.0 } else { 0.0 }).collect();
+                        sink(index, at, &row)?;
+                    }
+                }
+            }
+            Ok(())
+        }
+    }
+
+    fn around() -> Surroundings {
+        Surroundings { context: Some(100), chunk: 8, end_ids: Vec::new() }
+    }
+
+    fn ready(prompt: &[u32], tokens: usize) -> Ready {
+        let mut options = GenerateOptions::default();
+        options.length.max_tokens = Some(tokens);
+        Ready::new(&Trap, None, &around(), Prompt::tokens(prompt), Arc::new(options)).expect("in order")
+    }
+
+    /// Runs requests through a loop of their own, with room for so many at once; what was said to each.
+    fn run(
+        requests: &[(&[u32], usize)],
+        sequences: usize,
+    ) -> (Vec<UnboundedReceiver<Said>>, Arc<Health>, ModelFigures) {
+        let figures = crate::figures::Figures::default().of_model("trap");
+        let health = Arc::new(Health::default());
+        let queue = Queue::new(100, figures.waiting.clone());
+        let (sender, inbox) = mpsc::channel();
+        let mut heard = Vec::new();
+        for (prompt, tokens) in requests {
+            let (to, from) = unbounded_channel();
+            let place = queue.enter().map(Arc::new);
+            let ticket = Ticket { came: Instant::now(), place };
+            let ready = vec![ready(prompt, *tokens)];
+            assert!(sender.send(Prepared::Answers { ready, stream: true, to, ticket }).is_ok());
+            heard.push(from);
+        }
+        drop(sender);
+        let (around, limits) = (around(), Limits { sequences, tokens: 1 << 20 });
+        let schedule = Schedule::new(&Trap, None, &around, limits);
+        Turns::new(Some(schedule), None, inbox, (figures.clone(), Arc::clone(&health), 1)).run();
+        (heard, health, figures)
+    }
+
+    fn last(from: &mut UnboundedReceiver<Said>) -> Said {
+        let mut last = None;
+        while let Ok(said) = from.try_recv() {
+            last = Some(said);
+        }
+        last.expect("something was said")
+    }
+
+    #[test]
+    fn a_panic_fails_those_in_the_step_and_no_others() {
+        for trap in [PANIC, FAIL] {
+            let requests: [(&[u32], usize); 4] = [(&[1, 2], 20), (&[1, trap], 5), (&[1, 2, 3], 6), (&[4], 3)];
+            let (mut heard, health, figures) = run(&requests, 2);
+            for from in &mut heard[..2] {
+                let Said::Failed(failure) = last(from) else { panic!("it was in the step") };
+                assert_eq!(failure.status.as_u16(), 500);
+                assert!(failure.detail.is_some());
+            }
+            for from in &mut heard[2..] {
+                let Said::Done { output, .. } = last(from) else { panic!("it waited, and goes on") };
+                assert_eq!(output.choices[0].finish, Finish::MaxTokens);
+            }
+            assert_eq!(health.trouble(), None, "the next request was answered");
+            assert_eq!((figures.faults.get(), figures.running.get(), figures.waiting.get()), (2, 0, 0));
+        }
+    }
+
+    #[test]
+    fn one_panic_after_the_other_is_trouble() {
+        let requests: [(&[u32], usize); 3] = [(&[PANIC], 5), (&[PANIC], 5), (&[PANIC], 5)];
+        assert!(run(&requests, 1).1.trouble().is_some());
+    }
+
+    #[test]
+    fn who_left_is_forgotten() {
+        let requests: [(&[u32], usize); 2] = [(&[1], 50), (&[2], 50)];
+        let (to, from) = unbounded_channel();
+        drop(from);
+        let (sender, inbox) = mpsc::channel();
+        let figures = crate::figures::Figures::default().of_model("trap");
+        for (prompt, tokens) in requests {
+            let (ready, ticket) = (vec![ready(prompt, tokens)], Ticket { came: Instant::now(), place: None });
+            assert!(sender.send(Prepared::Answers { ready, stream: true, to: to.clone(), ticket }).is_ok());
+        }
+        drop(sender);
+        let around = around();
+        let schedule = Schedule::new(&Trap, None, &around, Limits::default());
+        Turns::new(Some(schedule), None, inbox, (figures.clone(), Arc::default(), 1)).run();
+        assert_eq!(figures.generated_tokens.get(), 0);
+    }
+}

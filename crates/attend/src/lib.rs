@@ -9,6 +9,7 @@ pub use attend_format as format;
 pub use attend_kernels as kernels;
 pub use attend_model as model;
 pub use attend_nn as nn;
+pub use attend_server as server;
 pub use attend_text as text;
 
 pub mod bench;

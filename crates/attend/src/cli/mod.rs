@@ -30,6 +30,7 @@ mod run_many;
 pub mod sampling;
 pub mod score;
 pub mod screen;
+pub mod serve;
 pub mod session;
 pub mod show;
 pub mod similarity;
@@ -71,6 +72,8 @@ pub enum Command {
     Run(Box<run::RunArgs>),
     /// Hold a conversation
     Chat(Box<chat::ChatArgs>),
+    /// Answer requests over HTTP
+    Serve(Box<serve::ServeArgs>),
     /// The vector of each text
     Embed(Box<embed::EmbedArgs>),
     /// How alike texts are
@@ -141,6 +144,7 @@ fn dispatch(command: Command) -> Result<bool> {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Chat(args) => chat::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Embed(args) => embed::run(&args),
         Command::Similarity(args) => similarity::run(&args),
         Command::Rerank(args) => rerank::run(&args),

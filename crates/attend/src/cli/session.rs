@@ -83,14 +83,15 @@ pub fn open(model: &ModelArg, compute: &ComputeArgs) -> Result<Session> {
     Ok(Session { path, loaded, tokenizer, template, load_seconds: started.elapsed().as_secs_f64() })
 }
 
-/// The draft model that was named. It is computed as the model itself is, without its adapters and limits of length.
+/// The draft model that was named.
 pub fn open_draft(args: &SamplingArgs, compute: &ComputeArgs) -> Result<Option<Session>> {
     let Some(draft) = &args.speculation.draft else { return Ok(None) };
     let session = open(&ModelArg { model: Some(draft.clone()) }, &draft_compute(compute)).context("--draft")?;
     Ok(Some(session))
 }
 
-fn draft_compute(compute: &ComputeArgs) -> ComputeArgs {
+/// A draft model is computed as the model itself is, without its adapters and limits of length.
+pub fn draft_compute(compute: &ComputeArgs) -> ComputeArgs {
     ComputeArgs { context: None, adapters: AdapterArgs::default(), ..compute.clone() }
 }
 

@@ -1,0 +1,208 @@
+//! `attend serve`: models over HTTP.
+
+use super::error::usage;
+use super::interrupt::Graceful;
+use super::options::{ComputeArgs, ModelArg};
+use super::session::{self, Session};
+use super::{error, screen, values};
+use crate::models::DEFAULT_MODEL;
+use anyhow::{Context, Result, anyhow};
+use attend_server::{Keys, Limits, Loader, Log, Model, Options, Parts, Server};
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  attend serve
+  attend serve -m model.gguf --port 9000
+  attend serve -m chat=model.gguf -m all-MiniLM-L6-v2 --api-key-file keys.txt --host 0.0.0.0
+  curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
+
+It listens on this machine only unless --host says otherwise. Standard output says where, and within which limits; standard \
+error carries a line of JSON for each request. docs/serve.md has every route.")]
+pub struct ServeArgs {
+    /// A model, and the name that requests call it by [default name: its own]; the first answers where none is named (may
+    /// be repeated)
+    #[arg(short, long, value_name = "[NAME=]MODEL", value_parser = OsStringValueParser::new().try_map(named))]
+    pub model: Vec<Named>,
+    /// The address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub host: String,
+    /// The port to listen on; 0 takes any that is free
+    #[arg(long, value_name = "PORT", default_value = "8080", allow_negative_numbers = true)]
+    pub port: u16,
+    /// A file with a key in each line, of which every request must bring one
+    #[arg(long, value_name = "FILE")]
+    pub api_key_file: Option<PathBuf>,
+    /// The most memory for keys and values of each model, as in 2GB [default: what is free, at most 1 GiB]
+    #[arg(long, value_name = "BYTES", value_parser = values::size)]
+    pub kv_memory: Option<u64>,
+    /// A smaller model with the same vocabulary that guesses what the first one will say
+    #[arg(long, value_name = "MODEL")]
+    pub draft: Option<OsString>,
+    /// Requests of a model that may wait; the next is refused
+    #[arg(long, value_name = "N", default_value = "128", value_parser = values::at_least_one, allow_negative_numbers = true)]
+    pub queue: usize,
+    /// No line for each request
+    #[arg(long)]
+    pub no_log: bool,
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+}
+
+/// A model with the name that it is asked by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    pub name: String,
+    pub model: OsString,
+}
+
+fn named(word: OsString) -> Result<Named, String> {
+    let split = word.to_str().filter(|_| !Path::new(&word).exists()).and_then(|text| text.split_once('='));
+    match split {
+        Some((name, model)) if !name.is_empty() && !model.is_empty() && !name.contains(char::is_control) => {
+            Ok(Named { name: name.to_owned(), model: model.into() })
+        }
+        Some(_) => Err("NAME=MODEL is wanted".into()),
+        None => Ok(Named { name: own_name(&word), model: word }),
+    }
+}
+
+/// The name of a model that was given none: a file's or folder's without what leads to it, any other as it stands.
+fn own_name(word: &OsString) -> String {
+    let path = Path::new(word);
+    let name = match path.exists() {
+        true if path.is_file() => path.file_stem(),
+        true => path.file_name(),
+        false => None,
+    };
+    name.unwrap_or(word).to_string_lossy().into_owned()
+}
+
+pub fn run(args: &ServeArgs) -> Result<bool> {
+    let models = if args.model.is_empty() { vec![default_model()] } else { args.model.clone() };
+    if let Some(twice) =
+        models.iter().enumerate().find(|(at, model)| models[..*at].iter().any(|m| m.name == model.name))
+    {
+        return Err(usage(format!("two models have the name {:?}; give one another (-m NAME=MODEL)", twice.1.name)));
+    }
+    let keys = keys(args)?;
+    session::prepare(&args.compute)?;
+    let limits = Limits { queue: args.queue, ..Limits::default() };
+    let mut draft = args.draft.clone();
+    let loaders = models.into_iter().map(|Named { name, model }| (name, loader(args, model, draft.take()))).collect();
+    let log = if args.no_log { Log::none() } else { Log::to(Box::new(std::io::stderr())) };
+    let options = Options {
+        host: args.host.clone(),
+        port: args.port,
+        keys,
+        limits,
+        log,
+        models: loaders,
+        loaded: Arc::new(|model| say(&ready(model))),
+    };
+    let open = options.keys.is_empty() && !is_loopback(&args.host);
+    let server = Server::bind(options).map_err(|message| anyhow!(message))?;
+    if open {
+        screen::notice("note: anybody who reaches this address may ask: there is no key (--api-key-file)");
+    }
+    say(&format!(
+        "listening on http://{}\nlimits: {}",
+        server.address(),
+        limits.to_string().replace('\n', "\n        ")
+    ));
+    // The server ends its work at the first Ctrl-C; the second one ends the program.
+    let _graceful = Graceful::begin();
+    server.run(attend_server::stop_signal()).map_err(|message| anyhow!(message))?;
+    Ok(true)
+}
+
+fn default_model() -> Named {
+    Named { name: DEFAULT_MODEL.name.into(), model: DEFAULT_MODEL.name.into() }
+}
+
+fn keys(args: &ServeArgs) -> Result<Keys> {
+    let Some(path) = &args.api_key_file else { return Ok(Keys::default()) };
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Keys::parse(&text).map_err(|problem| anyhow!("{}: {problem}", path.display()))
+}
+
+fn is_loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (host, 0).to_socket_addrs().is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
+}
+
+/// Standard output may be closed: then nobody wants to know.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}").and_then(|()| std::io::stdout().flush());
+}
+
+/// How a model is brought into memory, on its own thread.
+fn loader(args: &ServeArgs, model: OsString, draft: Option<OsString>) -> Loader {
+    let (compute, kv_memory) = (args.compute.clone(), args.kv_memory);
+    Box::new(move || {
+        let parts = parts(&model, &compute, kv_memory).and_then(|parts| {
+            let draft = draft.map(|draft| {
+                let parts = parts_of_draft(&draft, &compute).context("--draft")?;
+                Ok::<_, anyhow::Error>(Box::new(parts))
+            });
+            Ok(Parts { draft: draft.transpose()?, ..parts })
+        });
+        parts.map_err(|error| error::whole(&error))
+    })
+}
+
+fn parts(model: &OsString, compute: &ComputeArgs, kv_memory: Option<u64>) -> Result<Parts> {
+    let Session { loaded, tokenizer, template, .. } = session::open(&ModelArg { model: Some(model.clone()) }, compute)?;
+    let (tokenizer, options) = (Arc::new(tokenizer), session::engine_options(compute));
+    Ok(Parts { loaded, tokenizer, template, draft: None, options, kv_memory })
+}
+
+fn parts_of_draft(draft: &OsString, compute: &ComputeArgs) -> Result<Parts> {
+    parts(draft, &session::draft_compute(compute), None)
+}
+
+/// What a loaded model can hold.
+fn ready(model: &Model) -> String {
+    let Some(Ok(facts)) = model.state() else { return String::new() };
+    if let Some(notice) = &facts.notice {
+        screen::notice(&format!("note: {}: {notice}", model.name));
+    }
+    let tasks: Vec<&str> = facts.tasks.iter().map(|task| task.name()).collect();
+    let mut text = format!("ready: {} in {:.1} s ({})", model.name, facts.load_seconds, tasks.join(", "));
+    if facts.bytes_per_token > 0 {
+        let tokens = facts.limits.tokens as u64;
+        let context = facts.context.map_or("any length".into(), |context| screen::grouped(context as u64));
+        text += &format!(
+            "\n       context {context}, {} sequences at once, keys and values of {} tokens ({})",
+            facts.limits.sequences,
+            screen::grouped(tokens),
+            screen::bytes(tokens.saturating_mul(facts.bytes_per_token))
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_given_or_the_models_own() {
+        let read = |word: &str| named(word.into()).map(|named| (named.name, named.model));
+        assert_eq!(read("chat=owner/repo:Q4_K_M"), Ok(("chat".into(), "owner/repo:Q4_K_M".into())));
+        assert_eq!(read("owner/repo"), Ok(("owner/repo".into(), "owner/repo".into())));
+        assert_eq!(read("/"), Ok(("/".into(), "/".into())));
+        assert!(read("=x").is_err() && read("x=").is_err());
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a=b.gguf");
+        std::fs::write(&path, "").expect("written");
+        let word = path.to_str().expect("text");
+        assert_eq!(read(word), Ok(("a=b".into(), word.into())));
+    }
+}

@@ -21,8 +21,8 @@ impl WeightSource for Any<'_> {
     type Error = Infallible;
 
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix, Infallible> {
-        let dtype = self.0.of(&Required { name: name.into(), shape: vec![rows, cols] });
-        let mut builder = Matrix::builder(rows, cols, dtype, self.0.compute()).unwrap();
+        let (dtype, compute) = self.0.of(&Required { name: name.into(), shape: vec![rows, cols] });
+        let mut builder = Matrix::builder(rows, cols, dtype, compute).unwrap();
         let values: Vec<f32> = (0..cols).map(|i| ((i * 7 + rows) % 23) as f32 / 230.0 - 0.05).collect();
         let mut row = vec![0; dtype.bytes(cols).unwrap()];
         quantize(dtype, &values, &mut row).unwrap();

@@ -2,13 +2,13 @@
 
 use crate::error::Error;
 use crate::grads::Gradients;
-use crate::linear::{Linear, add_bias, input_gradient, weight_gradient};
+use crate::linear::{Linear, input_gradient, weight_gradient};
 use crate::low_rank::LowRank;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, Tape, offer};
 use crate::site::{HeadPart, Site};
 use crate::spec::{Activation, Head};
-use attend_kernels::Matrix;
+use attend_kernels::{Matrix, matmul_all};
 use std::sync::Arc;
 
 /// The pooler: dense and activation over a sequence's first token.
@@ -55,11 +55,7 @@ impl HeadLayer {
         let mut features = self.features(rows, observer);
         let shape = [features.len() / output.cols(), output.cols()];
         offer(observer, Site::head(HeadPart::Features), &mut features, &shape);
-        let mut logits = vec![0.0; shape[0] * output.rows()];
-        output.matmul(&features, &mut logits);
-        if let Some(bias) = &self.bias {
-            add_bias(&mut logits, bias);
-        }
+        let [mut logits] = matmul_all([(output, self.bias.as_deref())], &features);
         for adapter in &self.low_rank {
             adapter.add(&features, &mut logits);
         }

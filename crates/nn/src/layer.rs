@@ -85,14 +85,17 @@ impl LayerParts {
     ) {
         let shape = self.shape(x);
         offer(observer, site(BranchPart::Stream), x, &shape);
+        // What the branch reads, where it is not the stream itself.
         let mut input = match self.wiring {
-            Wiring::PostNorm | Wiring::OutputNorm => x.to_vec(),
+            Wiring::PostNorm | Wiring::OutputNorm => observer.active().then(|| x.to_vec()),
             Wiring::PreNorm | Wiring::FfnNorm | Wiring::Sandwich | Wiring::NormResidual | Wiring::Parallel { .. } => {
-                normed(&norms.norm, x)
+                Some(normed(&norms.norm, x))
             }
         };
-        offer(observer, site(BranchPart::In), &mut input, &shape);
-        let mut out = run(&input, observer);
+        if let Some(input) = &mut input {
+            offer(observer, site(BranchPart::In), input, &shape);
+        }
+        let mut out = run(input.as_deref().unwrap_or(x), observer);
         offer(observer, site(BranchPart::Out), &mut out, &shape);
         match self.wiring {
             Wiring::PreNorm | Wiring::FfnNorm | Wiring::Parallel { .. } => add_scaled(x, &out, self.branch_scale),
@@ -101,13 +104,18 @@ impl LayerParts {
                 add_scaled(x, &normed(norm, &out), self.branch_scale);
             }
             Wiring::NormResidual => {
-                add_scaled(&mut input, &out, self.branch_scale);
-                *x = input;
+                if let Some(input) = input {
+                    *x = input;
+                }
+                add_scaled(x, &out, self.branch_scale);
             }
             Wiring::PostNorm => {
                 add_scaled(x, &out, self.branch_scale);
                 offer(observer, site(BranchPart::Sum), x, &shape);
-                *x = normed(&norms.norm, x);
+                if let Some(norm) = &norms.norm {
+                    norm.write(x, &mut out);
+                    *x = out;
+                }
             }
         }
     }

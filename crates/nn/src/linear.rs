@@ -36,11 +36,8 @@ impl Linear {
 
     /// As [`Linear::forward`] of each of them, with less work: they read the same `x`.
     pub fn forward_all<const N: usize>(layers: [&Linear; N], x: &[f32]) -> [Vec<f32>; N] {
-        let mut outs = matmul_all(layers.map(|layer| &*layer.weight), x);
+        let mut outs = matmul_all(layers.map(|layer| (&*layer.weight, layer.bias.as_deref())), x);
         for (layer, out) in layers.iter().zip(&mut outs) {
-            if let Some(bias) = &layer.bias {
-                add_bias(out, bias);
-            }
             for adapter in &layer.low_rank {
                 adapter.add(x, out);
             }
@@ -74,12 +71,6 @@ impl Linear {
 
     pub fn weight_name(&self) -> String {
         format!("{}.weight", self.name)
-    }
-}
-
-pub(crate) fn add_bias(rows: &mut [f32], bias: &[f32]) {
-    for row in rows.chunks_exact_mut(bias.len()) {
-        row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
     }
 }
 

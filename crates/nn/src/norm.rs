@@ -28,6 +28,12 @@ impl NormLayer {
     /// `x` [N, width].
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
         let mut out = vec![0.0; x.len()];
+        self.write(x, &mut out);
+        out
+    }
+
+    /// [`NormLayer::forward`] into `out`, of the length of `x`.
+    pub(crate) fn write(&self, x: &[f32], out: &mut [f32]) {
         for (index, weights) in self.weights.iter().enumerate() {
             let (weight, bias) = (weights.weight.as_deref(), weights.bias.as_deref());
             let apply = |x: &[f32], out: &mut [f32]| match self.norm {
@@ -37,7 +43,6 @@ impl NormLayer {
             let rows = x.chunks_exact(self.run(x)).zip(out.chunks_exact_mut(self.run(x)));
             rows.skip(index).step_by(self.weights.len()).for_each(|(x, out)| apply(x, out));
         }
-        out
     }
 
     /// Adds the input's gradient to `dx`, the weights' to their slots.

@@ -205,7 +205,8 @@ fn machine_limits(args: &BenchArgs, described: &Described, notes: &mut Vec<Strin
 fn main_type(kept: &AsStored, described: &Described) -> DType {
     let mut sums: BTreeMap<DType, usize> = BTreeMap::new();
     for tensor in &described.tensors {
-        *sums.entry(kept.types.get(&tensor.ours).copied().unwrap_or(DType::F32)).or_default() += tensor.elements();
+        *sums.entry(kept.types.get(&tensor.ours).map_or(DType::F32, |(dtype, _)| *dtype)).or_default() +=
+            tensor.elements();
     }
     sums.into_iter().max_by_key(|(_, elements)| *elements).map_or(DType::F32, |(dtype, _)| dtype)
 }

@@ -132,6 +132,7 @@ pub enum Command {
 pub fn main() -> ExitCode {
     error::install_panic_hook();
     interrupt::install();
+    attend_kernels::keep_freed_memory();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return parse_failure(&error),

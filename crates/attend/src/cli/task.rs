@@ -7,7 +7,7 @@ use super::session::{self, Session};
 use super::{interrupt, screen, values};
 use anyhow::{Result, anyhow};
 use attend_engine::Error;
-use attend_engine::tasks::{Limit, Step, TaskModel, TaskOptions};
+use attend_engine::tasks::{BATCH_TOKENS, Limit, Step, TaskModel, TaskOptions};
 use clap::Args;
 use std::ops::ControlFlow;
 
@@ -22,7 +22,7 @@ pub struct TaskArgs {
     #[arg(long, value_name = "N", value_parser = values::at_least_one, allow_negative_numbers = true)]
     pub max_length: Option<usize>,
     /// Tokens that are computed at once; answers do not depend on it, memory does
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = values::at_least_one, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = BATCH_TOKENS, value_parser = values::at_least_one, allow_negative_numbers = true)]
     pub batch_tokens: usize,
     /// Threads to compute with [default: the machine's cores]
     #[arg(long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]

@@ -25,7 +25,7 @@ pub use ability::Task;
 pub use labels::{Labels, Problem};
 pub use pack::{Step, Watch};
 pub use pooling::Pooling;
-pub use reader::{Encoded, Limit, TaskModel, TaskOptions, Text};
+pub use reader::{BATCH_TOKENS, Encoded, Limit, TaskModel, TaskOptions, Text};
 
 use crate::error::Error;
 use attend_kernels::softmax;

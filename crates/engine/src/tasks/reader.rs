@@ -36,9 +36,12 @@ pub struct TaskOptions {
     pub truncate: bool,
 }
 
+/// Tokens of a step by default: enough to read the weights seldom, few enough that what layers hand on stays in the caches.
+pub const BATCH_TOKENS: usize = 1024;
+
 impl Default for TaskOptions {
     fn default() -> TaskOptions {
-        TaskOptions { run: RunOptions::default(), batch_tokens: 4096, max_length: None, truncate: false }
+        TaskOptions { run: RunOptions::default(), batch_tokens: BATCH_TOKENS, max_length: None, truncate: false }
     }
 }
 

@@ -196,6 +196,41 @@ impl Lanes for Avx2 {
             })
         })
     }
+
+    #[inline(always)]
+    fn round(self, x: &[f32; 32], factor: f32, codes: &mut [i8; 32]) -> [[i16; 2]; 2] {
+        found!({
+            let factor = _mm256_set1_ps(factor);
+            let mut whole = [_mm256_setzero_si256(); 4];
+            for (at, whole) in whole.iter_mut().enumerate() {
+                *whole = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(8 * at)), factor));
+            }
+            // Packing works in halves of registers, which leaves four codes at a time out of their order.
+            let low = _mm256_packs_epi32(whole[0], whole[1]);
+            let high = _mm256_packs_epi32(whole[2], whole[3]);
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            let rounded = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order);
+            _mm256_storeu_si256(codes.as_mut_ptr().cast(), rounded);
+            half_sums(rounded)
+        })
+    }
+}
+
+/// What [`Lanes::round`] returns, of codes in a register: to read them back would wait for the stores.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+pub(super) unsafe fn half_sums(codes: __m256i) -> [[i16; 2]; 2] {
+    found!({
+        // Words are sums of two codes; the lower and the upper word of four bytes belong to different sums.
+        let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
+        let fours = _mm256_add_epi16(pairs, _mm256_shuffle_epi32::<0b01_00_11_10>(pairs));
+        let sums = _mm256_add_epi16(fours, _mm256_shuffle_epi32::<0b10_11_00_01>(fours));
+        let first = _mm_cvtsi128_si32(_mm256_castsi256_si128(sums));
+        let second = _mm_cvtsi128_si32(_mm256_extracti128_si256::<1>(sums));
+        [[first as i16, (first >> 16) as i16], [second as i16, (second >> 16) as i16]]
+    })
 }
 
 impl IntLanes for Avx2 {

@@ -209,6 +209,29 @@ impl<const VNNI: bool, const BF16: bool> Lanes for Avx512<VNNI, BF16> {
             if signed { _mm512_srai_epi32::<24>(top) } else { _mm512_srli_epi32::<24>(top) }
         })
     }
+
+    #[inline(always)]
+    fn most(self, x: &[f32; 32]) -> u32 {
+        found!({
+            let magnitude = _mm512_set1_epi32(0x7fff_ffff);
+            let low = _mm512_and_si512(_mm512_loadu_si512(x.as_ptr().cast()), magnitude);
+            let high = _mm512_and_si512(_mm512_loadu_si512(x.as_ptr().add(16).cast()), magnitude);
+            _mm512_reduce_max_epu32(_mm512_max_epu32(low, high))
+        })
+    }
+    #[inline(always)]
+    fn round(self, x: &[f32; 32], factor: f32, codes: &mut [i8; 32]) -> [[i16; 2]; 2] {
+        found!({
+            let factor = _mm512_set1_ps(factor);
+            let low = _mm512_mul_ps(_mm512_loadu_ps(x.as_ptr()), factor);
+            let high = _mm512_mul_ps(_mm512_loadu_ps(x.as_ptr().add(16)), factor);
+            let low = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(low));
+            let high = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(high));
+            let rounded = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high);
+            _mm256_storeu_si256(codes.as_mut_ptr().cast(), rounded);
+            super::avx2::half_sums(rounded)
+        })
+    }
 }
 
 /// With VNNI, whose instruction takes unsigned codes: signed ones are raised by 128.

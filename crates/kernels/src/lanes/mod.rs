@@ -74,6 +74,35 @@ pub(crate) trait Lanes: Copy {
     fn lookup(self, x: Self::B, table: &[i8; 16]) -> Self::B;
     /// Byte `index` (0..4) of each output, as an unsigned or signed number.
     fn byte(self, x: Self::B, index: usize, signed: bool) -> Self::I;
+
+    /// The bits of the largest magnitude. As whole numbers magnitudes order like floats, with infinity and NaN on top.
+    #[inline(always)]
+    fn most(self, x: &[f32; 32]) -> u32 {
+        x.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff))
+    }
+    /// Writes `x * factor`, of magnitudes up to 127, each as the nearest whole number (ties to even). Returns for each half
+    /// of these codes the sum of the first two of every four, and of the other two.
+    #[inline(always)]
+    fn round(self, x: &[f32; 32], factor: f32, codes: &mut [i8; 32]) -> [[i16; 2]; 2] {
+        codes.iter_mut().zip(x).for_each(|(code, x)| *code = nearest(x * factor));
+        let mut pairs = [0; 16];
+        for (pair, two) in pairs.iter_mut().zip(codes.as_chunks::<2>().0) {
+            *pair = i16::from(two[0]) + i16::from(two[1]);
+        }
+        let mut sums = [[0; 2]; 2];
+        for (sums, pairs) in sums.iter_mut().zip(pairs.as_chunks::<8>().0) {
+            let [a, b, c, d, e, f, g, h] = *pairs;
+            *sums = [(a + e) + (c + g), (b + f) + (d + h)];
+        }
+        sums
+    }
+}
+
+/// The nearest whole number (ties to even) to a magnitude of at most 127: adding 1.5 * 2^23 leaves it in the lower bits,
+/// in two's complement.
+#[inline(always)]
+fn nearest(x: f32) -> i8 {
+    (x + 12_582_912.0).to_bits() as i8
 }
 
 /// Lanes that multiply codes.

@@ -33,7 +33,7 @@ pub(crate) fn lay(machine: Machine, x: &[f32], cols: usize) -> Rows<'static, u32
 }
 
 /// One part of `x . W^T`; a panel is `[cols / 2][16][2]`, padded with 0.
-pub(crate) fn part(machine: Machine, panels: &[u8], x: &Rows<'_, u32>, out: &Output<'_, f32>, part: Part) {
+pub(crate) fn part(machine: Machine, panels: &[u8], x: &Rows<'_, u32>, out: &Output<'_, f32>, part: Part<'_>) {
     let (panels, _) = panels.as_chunks::<PAIR_BYTES>();
     dispatch_bf16(machine, Bf16 { panels, x, out, part });
 }
@@ -43,7 +43,7 @@ struct Bf16<'a> {
     panels: &'a [[u8; PAIR_BYTES]],
     x: &'a Rows<'a, u32>,
     out: &'a Output<'a, f32>,
-    part: Part,
+    part: Part<'a>,
 }
 
 impl Kernel for Bf16<'_> {

@@ -82,6 +82,26 @@ pub(crate) fn group<L: Lanes, B: Block>(l: L, run: &[[u8; GROUP]], group: usize)
     }
 }
 
+/// [`group`] for the output `lane` alone.
+#[inline(always)]
+pub(crate) fn four_of<B: Block>(run: &[[u8; GROUP]], group: usize, lane: usize) -> [u8; 4] {
+    let mut codes = 0;
+    let mut base = 0;
+    for &(width, low) in planes(B::BITS) {
+        let per_byte = 8 / width;
+        let bytes = &run[base + group / per_byte].as_chunks().0[lane];
+        // Four bytes at once: the mask clears what a shift brings in from the neighbour.
+        let mask = (0xff_u32 >> (8 - width)) * 0x0101_0101;
+        codes |= (u32::from_le_bytes(*bytes) >> (width * (group % per_byte)) & mask) << low;
+        base += run_bytes(width) / GROUP;
+    }
+    let codes = codes.to_le_bytes();
+    match B::CODING {
+        Coding::Table(table) => codes.map(|code| table[usize::from(code)] as u8),
+        Coding::Unsigned { .. } | Coding::Signed => codes,
+    }
+}
+
 /// The groups' bytes of run `run` of a panel's block.
 #[inline(always)]
 pub(crate) fn run_of<B: Block>(codes: &[u8], run: usize) -> &[[u8; GROUP]] {

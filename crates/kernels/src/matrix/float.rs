@@ -159,7 +159,7 @@ pub(crate) fn part(
     source: &dyn Source,
     x: &Rows<'_, f32>,
     out: &Output<'_, f32>,
-    part: Part,
+    part: Part<'_>,
     accumulate: bool,
 ) {
     dispatch_float(machine, Float { source, x, out, part, accumulate });
@@ -170,7 +170,7 @@ struct Float<'a> {
     source: &'a dyn Source,
     x: &'a Rows<'a, f32>,
     out: &'a Output<'a, f32>,
-    part: Part,
+    part: Part<'a>,
     accumulate: bool,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Int8<'a, B> {
     pub(crate) panel_bytes: usize,
     pub(crate) x: &'a Activations,
     pub(crate) out: &'a Output<'a, f32>,
-    pub(crate) part: Part,
+    pub(crate) part: Part<'a>,
     pub(crate) block: PhantomData<B>,
 }
 

@@ -17,7 +17,7 @@ mod tasks;
 mod together;
 
 pub use builder::MatrixBuilder;
-pub use together::matmul_all;
+pub use together::{Affine, matmul_all};
 
 use crate::isa::Machine;
 use crate::lanes::WIDTH;
@@ -27,6 +27,7 @@ use float::{CHAIN, Direct, Source, Tile};
 use panels::Layout;
 use std::ops::Range;
 use tasks::Output;
+use together::Product;
 
 /// How weights are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -150,7 +151,7 @@ impl Matrix {
         }
         let m = x.len() / self.cols;
         assert_eq!(out.len(), m * self.rows, "{m} rows of {} outputs", self.rows);
-        together::multiply(vec![(self, Output::new(out))], x, m);
+        together::multiply(vec![Product { matrix: self, bias: None, out: Output::new(out) }], x, m);
     }
 
     /// Unpacks rows `start ..` to f32, exactly; `out` is `[count, cols]`.
@@ -163,6 +164,9 @@ impl Matrix {
         }
         let count = out.len() / self.cols;
         assert!(out.len() == count * self.cols && start + count <= self.rows, "rows {start} .. {}", start + count);
+        if count == 1 {
+            return self.layout.widen_lane(self.machine, self.panel(start / WIDTH), start % WIDTH, out);
+        }
         let mut tile: Tile = [[0.0; WIDTH]; CHAIN];
         let (mut row, mut rest) = (start, out);
         while !rest.is_empty() {

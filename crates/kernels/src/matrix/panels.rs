@@ -4,7 +4,7 @@
 //! for each block (see `scales`), then, from a cache line on, each block's runs of codes (see `codes`). Matrices whose rows are no multiple of 16 end
 //! in rows of zeros.
 
-use super::codes::{RUN, group, pack, run_of};
+use super::codes::{RUN, four_of, group, pack, run_of};
 use super::float::Tile;
 use super::scales::{Packed, Rows};
 use crate::DType;
@@ -50,6 +50,16 @@ impl Layout {
                 }
             }),
             Layout::Pairs => pack_pairs(dtype, rows, row_bytes, panel),
+        }
+    }
+
+    /// Widens all weights of output `lane` of a panel, to the bits of [`Layout::widen`].
+    pub(crate) fn widen_lane(self, machine: Machine, panel: &[u8], lane: usize, out: &mut [f32]) {
+        match self {
+            Layout::Of(dtype) => with_block!(dtype, B => {
+                dispatch_float(machine, LaneOfBlocks::<B> { panel, lane, out, block: PhantomData });
+            }, _ => lane_of_plain(dtype, panel, lane, out)),
+            Layout::Pairs => lane_of_pairs(panel, lane, out),
         }
     }
 
@@ -153,6 +163,62 @@ impl Kernel for WidenPlain<'_> {
             halves.zip(out).for_each(|(x, out)| l.store(l.load_bf16(x), out));
         } else {
             quant::widen(self.dtype, bytes, out.as_flattened_mut());
+        }
+    }
+}
+
+/// Widens the weights of one output of a panel of plain numbers.
+fn lane_of_plain(dtype: DType, panel: &[u8], lane: usize, out: &mut [f32]) {
+    /// Elements that are gathered at a time, of up to eight bytes.
+    const INPUTS: usize = 64;
+    let size = dtype.block_bytes();
+    let mut gathered = [0; 8 * INPUTS];
+    for (out, inputs) in out.chunks_mut(INPUTS).zip(panel.chunks(INPUTS * WIDTH * size)) {
+        for (to, from) in gathered.chunks_exact_mut(size).zip(inputs.chunks_exact(WIDTH * size)) {
+            to.copy_from_slice(&from[lane * size..][..size]);
+        }
+        quant::widen(dtype, &gathered[..out.len() * size], out);
+    }
+}
+
+/// Widens the weights of one output of a panel of pairs.
+fn lane_of_pairs(panel: &[u8], lane: usize, out: &mut [f32]) {
+    for (out, pairs) in out.chunks_mut(2).zip(panel.chunks_exact(4 * WIDTH)) {
+        let pair = pairs[4 * lane..][..4].as_chunks().0;
+        out.iter_mut().zip(pair).for_each(|(out, half)| *out = quant::bf16_to_f32(u16::from_le_bytes(*half)));
+    }
+}
+
+/// Widens the weights of one output of a panel of blocks, to the bits of [`WidenBlocks`].
+struct LaneOfBlocks<'a, B> {
+    panel: &'a [u8],
+    lane: usize,
+    out: &'a mut [f32],
+    block: PhantomData<B>,
+}
+
+impl<B: Packed> Kernel for LaneOfBlocks<'_, B> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let (mut scales, mut minima) = ([[0.0; WIDTH]; MAX_SUBS], [[0.0; WIDTH]; MAX_SUBS]);
+        let signed = !matches!(B::CODING, Coding::Unsigned { .. });
+        let zero = if let Coding::Unsigned { zero } = B::CODING { i32::from(zero) } else { 0 };
+        let (heads, codes) = sections::<B>(self.panel);
+        let blocks = heads.chunks_exact(B::HEAD).zip(codes.chunks_exact(B::CODES));
+        for ((head, codes), out) in blocks.zip(self.out.chunks_exact_mut(B::LEN)) {
+            B::unpack_head(l, head, &mut scales, &mut minima);
+            for (run, out) in out.chunks_exact_mut(RUN).enumerate() {
+                let groups = run_of::<B>(codes, run);
+                for (four, out) in out.chunks_exact_mut(4).enumerate() {
+                    let sub = (run * RUN + 4 * four) / B::SUB;
+                    let (scale, minimum) = (scales[sub][self.lane], minima[sub][self.lane]);
+                    for (out, code) in out.iter_mut().zip(four_of::<B>(groups, four, self.lane)) {
+                        let code = if signed { i32::from(code as i8) } else { i32::from(code) };
+                        let value = scale * (code - zero) as f32;
+                        *out = if B::HAS_MINIMUM { value + minimum } else { value };
+                    }
+                }
+            }
         }
     }
 }

@@ -35,15 +35,15 @@ impl Matrix {
 
     /// Bytes of the buffers in which [`crate::matmul_all`] lays out `m` rows of activations for matrices of `cols` inputs
     /// in these types.
-    pub fn matmul_bytes(m: usize, cols: usize, dtypes: &[DType], compute: Compute) -> usize {
-        scratch_on(*crate::isa::machine(), m, cols, dtypes, compute)
+    pub fn matmul_bytes(m: usize, cols: usize, types: &[(DType, Compute)]) -> usize {
+        scratch_on(*crate::isa::machine(), m, cols, types)
     }
 }
 
-fn scratch_on(machine: Machine, m: usize, cols: usize, dtypes: &[DType], compute: Compute) -> usize {
+fn scratch_on(machine: Machine, m: usize, cols: usize, types: &[(DType, Compute)]) -> usize {
     let mut seen = Vec::with_capacity(1);
     let mut bytes = 0usize;
-    for &dtype in dtypes {
+    for &(dtype, compute) in types {
         let key = Key::of(machine, Arithmetic::of(machine, dtype, compute), dtype);
         if seen.contains(&key) {
             continue;

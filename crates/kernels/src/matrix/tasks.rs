@@ -66,13 +66,15 @@ impl<'a, T> Output<'a, T> {
 
 /// A rectangle of a result: panels of sixteen outputs, rows of activations. `outputs` is the width of the result.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
+pub(crate) struct Part<'a> {
     pub(crate) panels: Range<usize>,
     pub(crate) rows: Range<usize>,
     pub(crate) outputs: usize,
+    /// `[outputs]`: what is added to the sums of every row.
+    pub(crate) bias: Option<&'a [f32]>,
 }
 
-impl Part {
+impl Part<'_> {
     /// Reads what [`Part::write`] writes.
     #[inline(always)]
     pub(crate) fn read(&self, out: &Output<'_, f32>, panel: usize, sums: &mut [[f32; WIDTH]]) {
@@ -93,7 +95,16 @@ impl Part {
     pub(crate) fn write(&self, out: &Output<'_, f32>, panel: usize, sums: &[[f32; WIDTH]]) {
         let first = panel * WIDTH;
         let width = WIDTH.min(self.outputs - first);
+        let mut bias = [0.0; WIDTH];
+        if let Some(all) = self.bias {
+            bias[..width].copy_from_slice(&all[first..first + width]);
+        }
         for (row, sums) in self.rows.clone().zip(sums) {
+            let mut sums = *sums;
+            // Without a bias nothing is added: a sum may be -0.
+            if self.bias.is_some() {
+                sums.iter_mut().zip(&bias).for_each(|(sum, bias)| *sum += bias);
+            }
             // SAFETY: the parts of a product are disjoint rectangles, each computed by one task.
             unsafe { out.write(row * self.outputs + first, &sums[..width]) };
         }
@@ -125,7 +136,7 @@ impl Work {
     }
 
     /// Runs `task` for parts that cover the result.
-    pub(crate) fn run(self, task: impl Fn(Part) + Sync) {
+    pub(crate) fn run(self, task: impl Fn(Part<'static>) + Sync) {
         let cut = self.cut();
         pool::parallel(cut.tasks(), |index| task(cut.part(index)));
     }
@@ -147,13 +158,14 @@ impl Cut {
     }
 
     /// The part of one task. Tasks that read the same weights follow each other.
-    pub(crate) fn part(&self, index: usize) -> Part {
+    pub(crate) fn part(&self, index: usize) -> Part<'static> {
         let Work { outputs, rows, row_block, .. } = self.work;
         let (first, block) = (index / self.row_blocks * self.chunk, index % self.row_blocks * row_block);
         Part {
             panels: first..(first + self.chunk).min(self.panels),
             rows: block..(block + row_block).min(rows),
             outputs,
+            bias: None,
         }
     }
 }

@@ -245,6 +245,10 @@ fn bf16_arithmetic_agrees_with_rounded_weights_and_activations() {
                     let mut back = vec![f32::NAN; rows * cols];
                     matrix.read_rows(0, &mut back);
                     assert_eq!(back, wide, "{dtype} {machine}");
+                    for (row, wide) in wide.chunks_exact(cols).enumerate() {
+                        matrix.read_rows(row, &mut back[..cols]);
+                        assert_eq!(back[..cols], *wide, "{dtype} {machine}: row {row}");
+                    }
                 }
             }
         }
@@ -287,6 +291,73 @@ fn bits_do_not_depend_on_the_other_rows_or_the_threads() {
     crate::set_threads(0);
 }
 
+/// What the lanes of a machine make of 32 activations: the bits of the largest, codes, and sums of these.
+struct Round<'a>(&'a [f32; 32], f32, &'a mut Option<(u32, [i8; 32], [[i16; 2]; 2])>);
+
+impl crate::lanes::Kernel for Round<'_> {
+    #[inline(always)]
+    fn run<L: crate::lanes::Lanes>(self, l: L) {
+        let mut codes = [0; 32];
+        let sums = l.round(self.0, self.1, &mut codes);
+        *self.2 = Some((l.most(self.0), codes, sums));
+    }
+}
+
+#[test]
+fn activations_are_rounded_alike_by_every_machine() {
+    for seed in 0..200 {
+        let mut x: [f32; 32] = noise(seed, 32).try_into().unwrap();
+        match seed % 5 {
+            0 => x[seed as usize % 32] = f32::NAN,
+            1 => x[seed as usize % 32] = f32::NEG_INFINITY,
+            2 => x[seed as usize % 32] = -300.0,
+            // Halves, which round to even.
+            3 => x.iter_mut().enumerate().for_each(|(i, x)| *x = i as f32 * 4.5 - 63.5),
+            _ => {}
+        }
+        let most = x.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().unwrap();
+        let finite = f32::from_bits(most).is_finite();
+        let factor = if finite { 127.0 / f32::from_bits(most) } else { 0.0 };
+        let codes = x.map(|x| (x * factor).round_ties_even() as i8);
+        let sum = |half: usize, pair: usize| {
+            let quads = codes[16 * half..][..16].chunks_exact(4);
+            quads.map(|four| i16::from(four[2 * pair]) + i16::from(four[2 * pair + 1])).sum()
+        };
+        let sums = [[sum(0, 0), sum(0, 1)], [sum(1, 0), sum(1, 1)]];
+        for machine in machines() {
+            let mut found = None;
+            crate::lanes::dispatch_float(machine, Round(&x, factor, &mut found));
+            let (found_most, found_codes, found_sums) = found.unwrap();
+            assert_eq!(found_most, most, "{machine}, {seed}");
+            if finite {
+                assert_eq!((found_codes, found_sums), (codes, sums), "{machine}, {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bias_is_added_to_what_comes_out() {
+    let _turn = crate::pool::tests::TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    for (dtype, arithmetic) in
+        [(DType::F32, Arithmetic::Float), (DType::BF16, Arithmetic::Bf16), (DType::Q8_0, Arithmetic::Int8)]
+    {
+        for machine in machines() {
+            let (rows, cols, m) = (37, 64, 21);
+            let matrix = build(machine, arithmetic, rows, cols, dtype, &weights(dtype, rows, cols));
+            let (x, bias) = (noise(1, m * cols), noise(2, rows));
+            let mut expected = vec![f32::NAN; m * rows];
+            matrix.matmul(&x, &mut expected);
+            let [plain, biased] = matmul_all([(&matrix, None), (&matrix, Some(&bias))], &x);
+            assert_eq!(plain, expected, "{dtype} {machine}");
+            for (expected, bias) in expected.iter_mut().zip(bias.iter().cycle()) {
+                *expected += bias;
+            }
+            assert_eq!(biased, expected, "{dtype} {machine}");
+        }
+    }
+}
+
 #[test]
 fn rows_are_read_back_as_the_dequantiser_has_them() {
     for dtype in BLOCKS.into_iter().chain(FLOATS) {
@@ -296,7 +367,7 @@ fn rows_are_read_back_as_the_dequantiser_has_them() {
             dequantize(dtype, &bytes, &mut wide).unwrap();
             for machine in machines() {
                 let matrix = build(machine, Arithmetic::Float, rows, cols, dtype, &bytes);
-                for (start, count) in [(0, rows), (rows - 1, 1), (rows / 2, rows - rows / 2), (0, 0)] {
+                for (start, count) in [(0, rows), (rows - 1, 1), (rows / 3, 1), (rows / 2, rows - rows / 2), (0, 0)] {
                     let mut out = vec![f32::NAN; count * cols];
                     matrix.read_rows(start, &mut out);
                     let expected = &wide[start * cols..(start + count) * cols];
@@ -428,9 +499,10 @@ fn sizes_are_told_without_a_matrix() {
     }
     assert_eq!(Matrix::packed_bytes(4, 100, DType::Q4_K, Compute::Native), None);
     assert_eq!(Matrix::packed_bytes(usize::MAX, 8, DType::F32, Compute::Native), None);
-    assert_eq!(Matrix::matmul_bytes(1, 64, &[DType::F32], Compute::F32), 0);
-    assert_eq!(Matrix::matmul_bytes(10, 64, &[DType::Q8_0, DType::F32], Compute::F32), 10 * 64 * 4);
-    let bytes = |dtypes: &[DType]| Matrix::matmul_bytes(10, 512, dtypes, Compute::Native);
+    assert_eq!(Matrix::matmul_bytes(1, 64, &[(DType::F32, Compute::F32)]), 0);
+    let kinds = |dtypes: &[DType], compute| dtypes.iter().map(|&dtype| (dtype, compute)).collect::<Vec<_>>();
+    assert_eq!(Matrix::matmul_bytes(10, 64, &kinds(&[DType::Q8_0, DType::F32], Compute::F32)), 10 * 64 * 4);
+    let bytes = |dtypes: &[DType]| Matrix::matmul_bytes(10, 512, &kinds(dtypes, Compute::Native));
     assert_eq!(bytes(&[DType::Q4_K, DType::Q4_K]), bytes(&[DType::Q4_K]));
     assert_eq!(bytes(&[DType::Q4_K, DType::Q6_K]), bytes(&[DType::Q4_K]) + bytes(&[DType::Q6_K]));
 }

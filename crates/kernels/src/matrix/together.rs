@@ -38,53 +38,67 @@ impl Key {
     }
 }
 
-/// `x [m, cols] . W^T` `[m, rows]` for each matrix, as [`Matrix::matmul`] computes it, bit for bit; activations are laid
-/// out once for all matrices of one arithmetic, and the threads meet once.
+/// A matrix, and what is added to its outputs (`[rows]`).
+pub type Affine<'a> = (&'a Matrix, Option<&'a [f32]>);
+
+/// `x [m, cols] . W^T + b` `[m, rows]` for each matrix and its bias: as [`Matrix::matmul`] computes it, bit for bit, the
+/// bias added to what comes out. Activations are laid out once for all matrices of one arithmetic, and the threads meet
+/// once.
 ///
 /// # Panics
-/// When the matrices have different numbers of inputs, or `x` is no whole number of rows.
-pub fn matmul_all<const N: usize>(matrices: [&Matrix; N], x: &[f32]) -> [Vec<f32>; N] {
-    let m = x.len().checked_div(matrices.first().map_or(0, |matrix| matrix.cols)).unwrap_or(0);
-    let mut outs = matrices.map(|matrix| Vec::with_capacity(m * matrix.rows));
-    let products = matrices.iter().zip(&mut outs).map(|(matrix, out)| {
+/// When the matrices have different numbers of inputs, `x` is no whole number of rows, or a bias has another length.
+pub fn matmul_all<const N: usize>(matrices: [Affine<'_>; N], x: &[f32]) -> [Vec<f32>; N] {
+    let m = x.len().checked_div(matrices.first().map_or(0, |(matrix, _)| matrix.cols)).unwrap_or(0);
+    let mut outs = matrices.map(|(matrix, _)| Vec::with_capacity(m * matrix.rows));
+    let products = matrices.iter().zip(&mut outs).map(|(&(matrix, bias), out)| {
         let len = m * matrix.rows;
-        (*matrix, Output::unwritten(&mut out.spare_capacity_mut()[..len]))
+        Product { matrix, bias, out: Output::unwritten(&mut out.spare_capacity_mut()[..len]) }
     });
     multiply(products.collect(), x, m);
-    for (matrix, out) in matrices.iter().zip(&mut outs) {
+    for ((matrix, _), out) in matrices.iter().zip(&mut outs) {
         // SAFETY: the tasks of a product cover its result and write every element.
         unsafe { out.set_len(m * matrix.rows) };
     }
     outs
 }
 
+/// One of several products, and where it is written.
+pub(super) struct Product<'a> {
+    pub(super) matrix: &'a Matrix,
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) out: Output<'a, f32>,
+}
+
 /// Computes each product, for `m` rows of activations, into its output.
-pub(super) fn multiply(products: Vec<(&Matrix, Output<'_, f32>)>, x: &[f32], m: usize) {
-    let cols = products.first().map_or(0, |(matrix, _)| matrix.cols);
+pub(super) fn multiply(products: Vec<Product<'_>>, x: &[f32], m: usize) {
+    let cols = products.first().map_or(0, |product| product.matrix.cols);
     assert_eq!(x.len(), m * cols, "activations of {cols} inputs");
     let mut laid: Vec<(Key, Laid)> = Vec::with_capacity(1);
     let mut jobs = Vec::with_capacity(products.len());
     let mut tasks = 0;
-    for (matrix, out) in products.into_iter().filter(|(matrix, _)| m * matrix.rows > 0) {
+    for Product { matrix, bias, out } in products.into_iter().filter(|product| m * product.matrix.rows > 0) {
         assert_eq!(matrix.cols, cols, "inputs of matrices that are multiplied together");
+        assert!(bias.is_none_or(|bias| bias.len() == matrix.rows), "a bias for {} outputs", matrix.rows);
         let key = matrix.key();
         let index = laid.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
             laid.push((key, matrix.lay(x)));
             laid.len() - 1
         });
         let cut = Work { outputs: matrix.rows, rows: m, cols, row_block: matrix.row_block() }.cut();
-        jobs.push(Job { matrix, laid: index, out, cut, first: tasks });
+        jobs.push(Job { matrix, bias, laid: index, out, cut, first: tasks });
         tasks += cut.tasks();
     }
     parallel(tasks, |task| {
         let job = jobs.iter().rev().find(|job| job.first <= task).expect("the first job begins at 0");
-        job.matrix.part(&laid[job.laid].1, &job.out, job.cut.part(task - job.first));
+        let part = Part { bias: job.bias, ..job.cut.part(task - job.first) };
+        job.matrix.part(&laid[job.laid].1, &job.out, part);
     });
 }
 
-/// One of several products.
+/// A product in tasks.
 struct Job<'a> {
     matrix: &'a Matrix,
+    bias: Option<&'a [f32]>,
     /// Which laid activations it reads.
     laid: usize,
     out: Output<'a, f32>,
@@ -121,7 +135,7 @@ impl Matrix {
     }
 
     /// Computes one part of the product.
-    fn part(&self, x: &Laid, out: &Output<'_, f32>, part: Part) {
+    fn part(&self, x: &Laid, out: &Output<'_, f32>, part: Part<'_>) {
         match x {
             Laid::Float(x) => float::part(self.machine, self, x, out, part, false),
             Laid::Bf16(x) => bf16::part(self.machine, self.panels(), x, out, part),

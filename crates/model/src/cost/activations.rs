@@ -5,7 +5,7 @@
 
 use super::kv;
 use super::weights::WeightTypes;
-use attend_kernels::{DType, Heads, Matrix, flash_bytes};
+use attend_kernels::{Heads, Matrix, flash_bytes};
 use attend_nn::names::Required;
 use attend_nn::spec::*;
 use attend_nn::{BLOCK_TOKENS, KvTypes};
@@ -95,10 +95,10 @@ impl<'a> Step<'a> {
     /// what each gives.
     fn linears<const N: usize>(&mut self, matrices: [(&str, usize); N], rows: usize, input: usize) -> [u64; N] {
         let results = matrices.map(|(_, out)| self.floats(rows, out));
-        let dtypes: [DType; N] = matrices.map(|(name, out)| {
+        let types = matrices.map(|(name, out)| {
             self.types.of(&Required { name: format!("{}{name}.weight", self.prefix), shape: vec![out, input] })
         });
-        let laid_out = self.take(Matrix::matmul_bytes(rows, input, &dtypes, self.types.compute()) as u64);
+        let laid_out = self.take(Matrix::matmul_bytes(rows, input, &types) as u64);
         self.drop(laid_out);
         results
     }
@@ -199,12 +199,19 @@ impl<'a> Step<'a> {
     }
 
     fn branch(&mut self, wiring: Wiring, width: usize, run: impl FnOnce(&mut Self) -> u64) {
-        let input = self.floats(self.rows, width);
+        let input = match wiring {
+            // The stream itself is read.
+            Wiring::PostNorm | Wiring::OutputNorm => 0,
+            Wiring::PreNorm | Wiring::FfnNorm | Wiring::Sandwich | Wiring::NormResidual | Wiring::Parallel { .. } => {
+                self.floats(self.rows, width)
+            }
+        };
         let out = run(self);
         match wiring {
-            Wiring::PreNorm | Wiring::FfnNorm | Wiring::NormResidual | Wiring::Parallel { .. } => {}
+            // After the branch its output takes that of the norm.
+            Wiring::PreNorm | Wiring::FfnNorm | Wiring::NormResidual | Wiring::PostNorm | Wiring::Parallel { .. } => {}
             // The norm's output, beside the branch's.
-            Wiring::Sandwich | Wiring::OutputNorm | Wiring::PostNorm => self.replace(out),
+            Wiring::Sandwich | Wiring::OutputNorm => self.replace(out),
         }
         self.drop(input.saturating_add(out));
     }

@@ -7,10 +7,8 @@ use std::collections::HashMap;
 
 /// The types that weights are kept in.
 pub trait WeightTypes {
-    /// The type of the matrix `tensor`.
-    fn of(&self, tensor: &Required) -> DType;
-    /// The arithmetic that decides how matrices are packed.
-    fn compute(&self) -> Compute;
+    /// The type of the matrix `tensor`, and the arithmetic that it is packed for.
+    fn of(&self, tensor: &Required) -> (DType, Compute);
 }
 
 /// Every matrix in one type, or, where its rows do not fill blocks of that type, in the next one that they fill.
@@ -21,31 +19,22 @@ pub struct Uniform {
 }
 
 impl WeightTypes for Uniform {
-    fn of(&self, tensor: &Required) -> DType {
+    fn of(&self, tensor: &Required) -> (DType, Compute) {
         let cols = tensor.shape.last().copied().unwrap_or(1);
         let fits = |dtype: &DType| cols.is_multiple_of(dtype.block_len());
-        [self.dtype, DType::Q8_0].into_iter().find(fits).unwrap_or(DType::F16)
-    }
-
-    fn compute(&self) -> Compute {
-        self.compute
+        ([self.dtype, DType::Q8_0].into_iter().find(fits).unwrap_or(DType::F16), self.compute)
     }
 }
 
 /// The types that a checkpoint's matrices are kept in once they are loaded.
 #[derive(Debug, Clone)]
 pub struct AsStored {
-    pub types: HashMap<String, DType>,
-    pub compute: Compute,
+    pub types: HashMap<String, (DType, Compute)>,
 }
 
 impl WeightTypes for AsStored {
-    fn of(&self, tensor: &Required) -> DType {
-        self.types.get(&tensor.name).copied().unwrap_or(DType::F32)
-    }
-
-    fn compute(&self) -> Compute {
-        self.compute
+    fn of(&self, tensor: &Required) -> (DType, Compute) {
+        self.types.get(&tensor.name).copied().unwrap_or((DType::F32, Compute::F32))
     }
 }
 
@@ -132,7 +121,8 @@ fn tensor_bytes(tensor: &Required, types: &dyn WeightTypes) -> u64 {
     if !is_matrix(&tensor.name) {
         return plain();
     }
-    let one = Matrix::packed_bytes(*rows, *cols, types.of(tensor), types.compute());
+    let (dtype, compute) = types.of(tensor);
+    let one = Matrix::packed_bytes(*rows, *cols, dtype, compute);
     let count = u64::try_from(elements(outer)).unwrap_or(u64::MAX);
     one.map_or_else(plain, |bytes| count.saturating_mul(bytes as u64))
 }

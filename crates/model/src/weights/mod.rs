@@ -197,6 +197,12 @@ fn needs_sixteen_bits(mapped: &Mapped, encoder: bool) -> bool {
     table || encoder && name.ends_with(".attention.value.weight")
 }
 
+/// The arithmetic of a matrix that is kept in `kept`. Eleven significant bits of f16 would be eight in bf16, which undoes
+/// part of what [`needs_sixteen_bits`] is for.
+fn compute_of(mapped: &Mapped, kept: DType, compute: Compute, encoder: bool) -> Compute {
+    if kept == DType::F16 && needs_sixteen_bits(mapped, encoder) { Compute::F32 } else { compute }
+}
+
 fn at_least_sixteen_bits(mapped: &Mapped, asked: DType) -> DType {
     match mapped.dtype {
         _ if !asked.is_quantized() => asked,
@@ -209,9 +215,11 @@ impl Described {
     /// The types that the matrices are kept in once they are loaded.
     pub fn kept(&self, options: &LoadOptions) -> AsStored {
         let encoder = is_encoder(self);
-        let kept =
-            |mapped: &Mapped| Some((mapped.ours.clone(), kept_type(mapped, options.compute, options.dtype, encoder)?));
-        AsStored { types: self.tensors.iter().filter_map(kept).collect(), compute: options.compute }
+        let kept = |mapped: &Mapped| {
+            let dtype = kept_type(mapped, options.compute, options.dtype, encoder)?;
+            Some((mapped.ours.clone(), (dtype, compute_of(mapped, dtype, options.compute, encoder))))
+        };
+        AsStored { types: self.tensors.iter().filter_map(kept).collect() }
     }
 }
 
@@ -235,7 +243,8 @@ impl WeightSource for Weights<'_> {
             return Err(Error::Table(format!("one is added to `{name}`, a matrix")));
         }
         let kernel = |source| kernel_error(mapped, source);
-        let mut builder = Matrix::builder(rows, cols, kept, self.compute).map_err(kernel)?;
+        let compute = compute_of(mapped, kept, self.compute, self.encoder);
+        let mut builder = Matrix::builder(rows, cols, kept, compute).map_err(kernel)?;
         let mut pieces = Pieces::new(self.checkpoint, mapped, cols)?;
         let (mut values, mut packed) = (Vec::new(), Vec::new());
         let at_once = (PIECE / cols.max(1) / 4).clamp(1, rows.max(1));

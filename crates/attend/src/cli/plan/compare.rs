@@ -1,7 +1,7 @@
 //! The same model with other numbers of KV heads, types of weights and types of the cache, side by side.
 
 use super::Machine;
-use attend_kernels::DType;
+use attend_kernels::{Compute, DType};
 use attend_model::cost::{Plan, Planner, Uniform, Usage, WeightTypes, with_kv_heads, with_kv_type};
 use attend_nn::spec::ModelSpec;
 use serde::Serialize;
@@ -47,7 +47,13 @@ impl Row {
     }
 }
 
-pub fn compare(spec: &ModelSpec, types: &dyn WeightTypes, usage: &Usage, machine: Option<&Machine>) -> Comparisons {
+pub fn compare(
+    spec: &ModelSpec,
+    types: &dyn WeightTypes,
+    compute: Compute,
+    usage: &Usage,
+    machine: Option<&Machine>,
+) -> Comparisons {
     let cached = !matches!(spec.body, attend_nn::spec::Body::Encoder(_));
     let own_plan = Planner::new(spec, types).plan(usage);
     Comparisons {
@@ -55,7 +61,7 @@ pub fn compare(spec: &ModelSpec, types: &dyn WeightTypes, usage: &Usage, machine
         weights: PRECISIONS
             .into_iter()
             .map(|dtype| {
-                let uniform = Uniform { dtype, compute: types.compute() };
+                let uniform = Uniform { dtype, compute };
                 let plan = Planner::new(spec, &uniform).plan(usage);
                 let speed = machine.map(|m| plan.speed(usage, &m.rates(dtype)).decode_tokens_per_second);
                 let own = plan.weight_bytes == own_plan.weight_bytes;

@@ -145,7 +145,7 @@ fn report(args: &PlanArgs, described: &Described) -> Report {
         fit: memory.map(|memory| planner.fit(&usage, memory)),
         machine: rates,
         speed: rates.map(|rates| plan.speed(&usage, &rates)),
-        comparisons: compare::compare(spec, types.as_ref(), &usage, machine.as_ref()),
+        comparisons: compare::compare(spec, types.as_ref(), compute(args), &usage, machine.as_ref()),
         plan,
         notes,
     }

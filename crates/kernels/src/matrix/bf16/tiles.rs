@@ -67,7 +67,7 @@ impl Tiles {
     }
 
     /// One part of `x . W^T`; a panel is `[cols / 2][16][2]`, padded with 0. The machine has tiles.
-    pub(crate) fn part(&self, panels: &[u8], out: &Output<'_, f32>, part: Part) {
+    pub(crate) fn part(&self, panels: &[u8], out: &Output<'_, f32>, part: Part<'_>) {
         let (pairs, _) = panels.as_chunks::<PAIR_BYTES>();
         // SAFETY: rows are laid out so for machines with AMX alone; a task shapes tiles here only.
         let tiles = unsafe { PairTiles::new(self.height) };

@@ -8,6 +8,7 @@ use super::super::codes::RUN;
 use super::super::scales::Packed;
 use super::super::tasks::Output;
 use crate::DType;
+use crate::chunks::CHUNK;
 use crate::isa::Machine;
 use crate::lanes::{IntKernel, IntLanes, Kernel, Lanes, dispatch_float, dispatch_int};
 use crate::pool::parallel;
@@ -158,10 +159,9 @@ impl Form {
         -i32::from(self.zero) * (i32::from(sums[0]) + i32::from(sums[1]))
     }
 
-    /// What the products of 32 codes begin with.
+    /// What the products of 32 codes of these sums begin with, and the sums as the products divide them.
     #[inline(always)]
-    fn starts(self, codes: &[i8; RUN]) -> ([i32; 2], [i16; 2]) {
-        let [first, second] = half_sums(codes);
+    fn starts(self, [first, second]: [[i16; 2]; 2]) -> ([i32; 2], [i16; 2]) {
         let both = [first[0] + second[0], first[1] + second[1]];
         if self.halves {
             ([self.start(first), self.start(second)], [first[0] + first[1], second[0] + second[1]])
@@ -186,8 +186,10 @@ impl<const R: usize> Tiles<R> {
                 let rows = &x[tile * R * cols..(tile + 1) * R * cols];
                 dispatch_float(form.machine, RoundTile { form, rows, cols, runs, fine });
             };
-            // Waking others costs more than rounding a few rows.
-            if x.len() < 1 << 14 { (0..count).for_each(tile) } else { parallel(count, tile) }
+            // Waking others costs more than rounding a few rows, and claiming a task more than rounding one tile.
+            let chunk = CHUNK.div_ceil(R * cols.max(1));
+            let chunks = count.div_ceil(chunk);
+            parallel(chunks, |index| (index * chunk..count.min((index + 1) * chunk)).for_each(tile));
         }
         // SAFETY: every task has written all runs of its tile, and the tiles cover the list.
         unsafe { tiles.set_len(runs * count) };
@@ -222,55 +224,108 @@ struct RoundTile<'a, const R: usize> {
 
 impl<const R: usize> Kernel for RoundTile<'_, R> {
     #[inline(always)]
-    fn run<L: Lanes>(self, _: L) {
+    fn run<L: Lanes>(self, l: L) {
         let mut limits = [0.0; R];
         for (limit, row) in limits.iter_mut().zip(self.rows.chunks_exact(self.cols)) {
             *limit = OUTSTANDING * root_mean_square(row);
         }
         for (index, out) in self.runs.iter_mut().enumerate() {
             let run = out.write(Run { codes: Codes::ZERO, scales: [0.0; R], totals: [[0.0; R]; 2], fine: 0 });
-            for (r, limit) in limits.iter().enumerate() {
-                let row = &self.rows[r * self.cols + index * RUN..];
-                if let Some(x) = row.first_chunk() {
-                    round(self.form, x, *limit, r, run, self.fine);
+            let mut x = [&[0.0; RUN]; R];
+            for (x, row) in x.iter_mut().zip(self.rows.chunks_exact(self.cols)) {
+                if let Some(run) = row[index * RUN..].first_chunk() {
+                    *x = run;
                 }
+            }
+            let rounded = Rounded::of(l, self.form, x, run);
+            if rounded.absmax.iter().zip(&limits).any(|(absmax, limit)| absmax > limit) {
+                rounded.refine(l, &limits, run, self.fine);
             }
         }
     }
 }
 
-/// Rounds 32 activations of row `r` of a tile.
-#[inline(always)]
-fn round<const R: usize>(form: Form, x: &[f32; RUN], limit: f32, r: usize, run: &mut Run<R>, fine: &mut Vec<Codes<R>>) {
-    let mut rest = [0.0; RUN];
-    let (absmax, scale) = round_run(x, &mut run.codes.codes[r], &mut rest);
-    let sums = run.codes.start(form, r);
-    run.scales[r] = scale;
-    let mut totals = sums.map(|sum| scale * f32::from(sum));
-    if absmax > limit && scale > 0.0 {
-        if run.fine == 0 {
-            fine.push(Codes::ZERO);
-            run.fine = fine.len() as u32;
+/// 32 activations of each of `R` rows beside what has been made of them. The rows go through each stage together, so that
+/// none waits for its own numbers.
+struct Rounded<'a, const R: usize> {
+    form: Form,
+    x: [&'a [f32; RUN]; R],
+    absmax: [f32; R],
+    inverses: [f32; R],
+}
+
+impl<'a, const R: usize> Rounded<'a, R> {
+    /// Writes codes, scales, starts and totals.
+    #[inline(always)]
+    fn of(l: impl Lanes, form: Form, x: [&'a [f32; RUN]; R], run: &mut Run<R>) -> Rounded<'a, R> {
+        let (mut absmax, mut inverses) = ([0.0; R], [0.0; R]);
+        for r in 0..R {
+            absmax[r] = f32::from_bits(l.most(x[r]));
         }
-        let fine = &mut fine[run.fine as usize - 1];
-        for (code, rest) in fine.codes[r].iter_mut().zip(&rest) {
-            *code = nearest(rest * FINE);
+        for r in 0..R {
+            inverses[r] = 127.0 / absmax[r];
+            run.scales[r] = scale_of(absmax[r], inverses[r]);
         }
-        let sums = fine.start(form, r);
-        totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += scale / FINE * f32::from(sum));
+        let mut sums = [[[0; 2]; 2]; R];
+        for r in 0..R {
+            // Else the codes are 0 already.
+            if run.scales[r] > 0.0 {
+                sums[r] = l.round(x[r], inverses[r], &mut run.codes.codes[r]);
+            }
+        }
+        let sums = run.codes.begin(form, &sums);
+        for (totals, sums) in run.totals.iter_mut().zip(&sums) {
+            for ((total, sum), scale) in totals.iter_mut().zip(sums).zip(&run.scales) {
+                *total = scale * f32::from(*sum);
+            }
+        }
+        Rounded { form, x, absmax, inverses }
     }
-    [run.totals[0][r], run.totals[1][r]] = totals;
+
+    /// Gives fine codes to the rows of which an activation stands out.
+    #[inline(always)]
+    fn refine(&self, l: impl Lanes, limits: &[f32; R], run: &mut Run<R>, fine: &mut Vec<Codes<R>>) {
+        let mut codes = Codes::ZERO;
+        let mut sums = [[[0; 2]; 2]; R];
+        let mut any = false;
+        for r in 0..R {
+            if self.absmax[r] > limits[r] && run.scales[r] > 0.0 {
+                let mut rest = [0.0; RUN];
+                for ((rest, x), code) in rest.iter_mut().zip(self.x[r]).zip(&run.codes.codes[r]) {
+                    *rest = x * self.inverses[r] - f32::from(*code);
+                }
+                sums[r] = l.round(&rest, FINE, &mut codes.codes[r]);
+                any = true;
+            }
+        }
+        if !any {
+            return;
+        }
+        let sums = codes.begin(self.form, &sums);
+        for (totals, sums) in run.totals.iter_mut().zip(&sums) {
+            for ((total, sum), scale) in totals.iter_mut().zip(sums).zip(&run.scales) {
+                *total += scale / FINE * f32::from(*sum);
+            }
+        }
+        fine.push(codes);
+        run.fine = fine.len() as u32;
+    }
 }
 
 impl<const R: usize> Codes<R> {
     const ZERO: Codes<R> = Codes { codes: [[0; RUN]; R], starts: [[0; R]; 2] };
 
-    /// Sets what products with row `r` begin with; returns the sums of its codes, divided as `starts`.
+    /// Sets what products with the codes begin with, of which `sums` are the sums of each row; returns these, divided as
+    /// `starts`.
     #[inline(always)]
-    fn start(&mut self, form: Form, r: usize) -> [i16; 2] {
-        let (starts, sums) = form.starts(&self.codes[r]);
-        [self.starts[0][r], self.starts[1][r]] = starts;
-        sums
+    fn begin(&mut self, form: Form, sums: &[[[i16; 2]; 2]; R]) -> [[i16; R]; 2] {
+        let mut whole = [[0; R]; 2];
+        for (r, sums) in sums.iter().enumerate() {
+            let (starts, sums) = form.starts(*sums);
+            [self.starts[0][r], self.starts[1][r]] = starts;
+            [whole[0][r], whole[1][r]] = sums;
+        }
+        whole
     }
 }
 
@@ -284,47 +339,15 @@ fn root_mean_square(row: &[f32]) -> f32 {
     (sums.iter().sum::<f32>() / row.len() as f32).sqrt()
 }
 
-/// For each half of a run, the sum of the first two of every four codes, and of the other two.
+/// The scale of codes of numbers up to `absmax`, of which `inverse` is the inverse: 0 where all are below 4e-37, which
+/// counts as nothing, NaN where one is not finite.
 #[inline(always)]
-fn half_sums(codes: &[i8; RUN]) -> [[i16; 2]; 2] {
-    let mut pairs = [0; RUN / 2];
-    for (pair, two) in pairs.iter_mut().zip(codes.as_chunks::<2>().0) {
-        *pair = i16::from(two[0]) + i16::from(two[1]);
+fn scale_of(absmax: f32, inverse: f32) -> f32 {
+    if !absmax.is_finite() {
+        f32::NAN
+    } else if inverse.is_finite() {
+        absmax / 127.0
+    } else {
+        0.0
     }
-    let mut sums = [[0; 2]; 2];
-    for (sums, pairs) in sums.iter_mut().zip(pairs.as_chunks::<8>().0) {
-        let [a, b, c, d, e, f, g, h] = *pairs;
-        *sums = [(a + e) + (c + g), (b + f) + (d + h)];
-    }
-    sums
-}
-
-/// The nearest whole number (ties to even) to a magnitude of at most 127: adding 1.5 * 2^23 leaves it in the lower bits,
-/// in two's complement.
-#[inline(always)]
-fn nearest(x: f32) -> i8 {
-    (x + ROUND).to_bits() as i8
-}
-const ROUND: f32 = 12_582_912.0;
-
-/// Rounds 32 activations; `rest` takes what is left of them, in units of the scale. Returns the largest magnitude and
-/// the scale: NaN, over codes of 0, when one of them is not finite.
-#[inline(always)]
-fn round_run(x: &[f32; RUN], codes: &mut [i8; RUN], rest: &mut [f32; RUN]) -> (f32, f32) {
-    // As whole numbers magnitudes order like floats, with infinity and NaN on top.
-    let most = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff));
-    let absmax = f32::from_bits(most);
-    let inverse = 127.0 / absmax;
-    if !absmax.is_finite() || !inverse.is_finite() {
-        // Activations below 4e-37 count as 0.
-        codes.fill(0);
-        rest.fill(0.0);
-        return (absmax, if absmax.is_finite() { 0.0 } else { f32::NAN });
-    }
-    for ((code, rest), x) in codes.iter_mut().zip(rest).zip(x) {
-        let scaled = x * inverse;
-        *code = nearest(scaled);
-        *rest = scaled - (scaled + ROUND - ROUND);
-    }
-    (absmax, absmax / 127.0)
 }

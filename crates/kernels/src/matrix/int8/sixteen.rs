@@ -24,9 +24,9 @@ const RUNS: usize = MAX_BLOCK / RUN;
 
 /// One part of a product: whole tiles of sixteen rows here, rows that are left by lanes alone. The machine has tiles.
 pub(super) fn multiply_task<B: Packed>(machine: Machine, task: Int8<'_, B>) {
-    let Part { panels, rows, outputs } = task.part.clone();
+    let Part { panels, rows, outputs, bias } = task.part.clone();
     let whole = task.x.sixteens.rows().clamp(rows.start, rows.end);
-    let of = |rows: Range<usize>| Int8 { part: Part { panels: panels.clone(), rows, outputs }, ..task };
+    let of = |rows: Range<usize>| Int8 { part: Part { panels: panels.clone(), rows, outputs, bias }, ..task };
     if whole > rows.start {
         run_beside_tiles(Sixteens(of(rows.start..whole)));
     }

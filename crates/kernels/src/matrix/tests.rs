@@ -292,7 +292,8 @@ fn bits_do_not_depend_on_the_other_rows_or_the_threads() {
 }
 
 /// What the lanes of a machine make of 32 activations: the bits of the largest, codes, and sums of these.
-struct Round<'a>(&'a [f32; 32], f32, &'a mut Option<(u32, [i8; 32], [[i16; 2]; 2])>);
+struct Round<'a>(&'a [f32; 32], f32, &'a mut Option<Found>);
+type Found = (u32, [i8; 32], [[i16; 2]; 2]);
 
 impl crate::lanes::Kernel for Round<'_> {
     #[inline(always)]

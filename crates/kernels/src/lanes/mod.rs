@@ -75,6 +75,10 @@ pub(crate) trait Lanes: Copy {
     /// Byte `index` (0..4) of each output, as an unsigned or signed number.
     fn byte(self, x: Self::B, index: usize, signed: bool) -> Self::I;
 
+    /// Asks for the cache line of a byte, which will be read soon.
+    #[inline(always)]
+    fn prefetch(self, _byte: &u8) {}
+
     /// The bits of the largest magnitude. As whole numbers magnitudes order like floats, with infinity and NaN on top.
     #[inline(always)]
     fn most(self, x: &[f32; 32]) -> u32 {

@@ -9,7 +9,7 @@ mod rounding;
 #[cfg(target_arch = "x86_64")]
 mod sixteen;
 
-use super::codes::{RUN, group, run_of};
+use super::codes::{RUN, group, run_bytes, run_of};
 use super::panels;
 use super::scales::{Packed, Subs};
 use super::tasks::{Output, Part};
@@ -103,7 +103,14 @@ impl<B: Packed> Int8<'_, B> {
                 block: PhantomData,
             });
             let runs = stretch.start * B::LEN / RUN..stretch.end * B::LEN / RUN;
-            self.rows(l, runs, &unpacked, sums);
+            let ahead = std::array::from_fn(|p| {
+                if stretch.end < blocks {
+                    &sections[p].1[stretch.end * B::CODES..]
+                } else {
+                    self.panels.get((panel + P + p) * self.panel_bytes..).unwrap_or_default()
+                }
+            });
+            self.rows(l, runs, &unpacked, ahead, sums);
         }
         for (p, sums) in sums.iter().enumerate() {
             self.part.write(self.out, panel + p, &sums.0[..rows]);
@@ -117,6 +124,7 @@ impl<B: Packed> Int8<'_, B> {
         l: L,
         runs: Range<usize>,
         blocks: &[Unpacked<'_, B>; P],
+        ahead: [&[u8]; P],
         sums: &mut [Sums; P],
     ) {
         let rows = self.part.rows.clone();
@@ -129,22 +137,30 @@ impl<B: Packed> Int8<'_, B> {
         if L::INT_ROWS == 8 {
             for row in (rows.start..eights).step_by(8) {
                 let x = self.x.eights.tile((row - in_sixteens) / 8, &runs);
-                tile::<L, B, 8, P>(l, blocks, x, sums, row - rows.start);
+                tile::<L, B, 8, P>(l, blocks, x, ahead, sums, row - rows.start);
             }
         }
         for (p, block) in blocks.iter().enumerate() {
             let (block, sums) = (std::array::from_ref(block), std::array::from_mut(&mut sums[p]));
+            let ahead = [ahead[p]];
             if L::INT_ROWS >= 4 {
                 for row in (eights..fours).step_by(4) {
                     let x = self.x.fours.tile((row - in_eights) / 4, &runs);
-                    tile::<L, B, 4, 1>(l, block, x, sums, row - rows.start);
+                    tile::<L, B, 4, 1>(l, block, x, ahead, sums, row - rows.start);
                 }
             }
             for row in fours..rows.end {
-                tile::<L, B, 1, 1>(l, block, self.x.ones.tile(row - in_fours, &runs), sums, row - rows.start);
+                tile::<L, B, 1, 1>(l, block, self.x.ones.tile(row - in_fours, &runs), ahead, sums, row - rows.start);
             }
         }
     }
+}
+
+/// The cache lines that run `run` of a stretch takes.
+#[inline(always)]
+fn run_lines<B: Packed>(run: usize) -> Range<usize> {
+    let lines = run_bytes(B::BITS) / 64;
+    run * lines..(run + 1) * lines
 }
 
 /// Blocks whose scales are formed together, and which all rows pass by: 256 inputs, so that weights, activations and sums
@@ -161,16 +177,28 @@ struct Unpacked<'a, B> {
     block: PhantomData<B>,
 }
 
-/// Adds the products of a stretch of each of `P` panels with `R` rows of activations to the sums from row `at` on.
+/// Adds the products of a stretch of each of `P` panels with `R` rows of activations to the sums from row `at` on. The
+/// first tile of a part asks for what will be read next, `ahead`, a few lines with each run: the processor's own
+/// foresight ends at every page.
 #[inline(always)]
 fn tile<L: IntLanes, B: Packed, const R: usize, const P: usize>(
     l: L,
     blocks: &[Unpacked<'_, B>; P],
     x: Rows<'_, R>,
+    ahead: [&[u8]; P],
     out: &mut [Sums; P],
     at: usize,
 ) {
     for (run, x_run) in x.runs.iter().enumerate() {
+        if at == 0 {
+            for ahead in ahead {
+                for line in run_lines::<B>(run) {
+                    if let Some(byte) = ahead.get(line * 64) {
+                        l.prefetch(byte);
+                    }
+                }
+            }
+        }
         let fine = x.fine(x_run);
         if B::SUB == RUN {
             part::<L, B, R, P, 2>(l, blocks, run, (x_run, fine), out, at);

@@ -92,11 +92,33 @@ impl<'m> Answerer<'m> {
     /// # Errors
     /// Empty questions or contexts, and questions that leave no room for a context; the error says which.
     pub fn answer(&self, questions: &[Question<'_>], watch: &mut Watch<'_>) -> Result<Vec<Vec<Answer>>, Error> {
+        self.answers(questions, &self.encode(questions)?, watch)
+    }
+
+    /// The first half of [`Answerer::answer`], which another thread may do: the parts of each context, with the question that
+    /// each is asked.
+    ///
+    /// # Errors
+    /// As [`Answerer::answer`].
+    pub fn encode(&self, questions: &[Question<'_>]) -> Result<Vec<(usize, Encoded)>, Error> {
         let mut parts: Vec<(usize, Encoded)> = Vec::new();
         for (index, question) in questions.iter().enumerate() {
             let encoded = self.parts(question).map_err(|source| source.of_input(index))?;
             parts.extend(encoded.into_iter().map(|encoding| (index, Encoded { encoding, cut: false })));
         }
+        Ok(parts)
+    }
+
+    /// The second half.
+    ///
+    /// # Errors
+    /// A model that cannot compute, and work that was cancelled.
+    pub fn answers(
+        &self,
+        questions: &[Question<'_>],
+        parts: &[(usize, Encoded)],
+        watch: &mut Watch<'_>,
+    ) -> Result<Vec<Vec<Answer>>, Error> {
         let items: Vec<&Encoded> = parts.iter().map(|(_, item)| item).collect();
         let logits = self.model.each_input(&items, watch, &mut |_, rows| {
             let logits = self.model.model.logits(rows, &mut Nobody)?;

@@ -3,7 +3,7 @@
 use super::ability::Task;
 use super::labels::{Labels, Problem};
 use super::pack::Watch;
-use super::reader::{TaskModel, Text, each};
+use super::reader::{Encoded, TaskModel, Text, each};
 use super::{Labelled, best, probabilities, sigmoid};
 use crate::error::Error;
 use attend_nn::spec::Head;
@@ -63,9 +63,24 @@ impl<'m> Classifier<'m> {
     /// # Errors
     /// Inputs that are too long or have no tokens; the error says which.
     pub fn classify(&self, texts: &[Text<'_>], top: usize, watch: &mut Watch<'_>) -> Result<Vec<Classes>, Error> {
-        let items = each(texts, |text| self.model.encode(text, false))?;
+        self.classes(&self.encode(texts)?, top, watch)
+    }
+
+    /// The first half of [`Classifier::classify`], which another thread may do.
+    ///
+    /// # Errors
+    /// As [`Classifier::classify`].
+    pub fn encode(&self, texts: &[Text<'_>]) -> Result<Vec<Encoded>, Error> {
+        each(texts, |text| self.model.encode(text, false))
+    }
+
+    /// The second half.
+    ///
+    /// # Errors
+    /// A model that cannot compute, and work that was cancelled.
+    pub fn classes(&self, items: &[Encoded], top: usize, watch: &mut Watch<'_>) -> Result<Vec<Classes>, Error> {
         let rows = self.model.sequence_logits(&items.iter().collect::<Vec<_>>(), watch)?;
-        let classes = rows.into_iter().zip(&items).map(|(logits, item)| {
+        let classes = rows.into_iter().zip(items).map(|(logits, item)| {
             let scores = match self.function {
                 Function::Softmax => probabilities(&logits),
                 Function::Sigmoid => logits.iter().map(|&x| sigmoid(x)).collect(),

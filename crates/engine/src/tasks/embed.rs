@@ -8,6 +8,7 @@ use super::sentence::{Module, Sentence};
 use super::similarity::Similarity;
 use super::sparse::Sparse;
 use crate::error::Error;
+use std::collections::BTreeMap;
 
 /// What a caller chooses over what the folder says.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +62,8 @@ pub struct Item {
     skip: usize,
     /// As [`EmbedOptions::dimensions`].
     pub dimensions: Option<usize>,
+    /// As [`EmbedOptions::normalize`].
+    pub normalize: Option<bool>,
 }
 
 /// A model that makes vectors of texts.
@@ -115,6 +118,11 @@ impl<'m> Embedder<'m> {
         self.sentence.pooling.iter().any(|pooling| pooling.per_token())
     }
 
+    /// The folder's prompts, by name.
+    pub fn prompts(&self) -> &BTreeMap<String, String> {
+        &self.sentence.prompts
+    }
+
     /// The text that stands in front of texts of this role.
     pub fn prompt(&self, role: Role) -> &str {
         let named = |name: &str| self.sentence.prompts.get(name).map(String::as_str);
@@ -149,12 +157,20 @@ impl<'m> Embedder<'m> {
     /// # Errors
     /// Texts that are too long or have no tokens; the error says which.
     pub fn items(&self, texts: &[&str], role: Role) -> Result<Vec<Item>, Error> {
-        let prompt = self.prompt(role);
+        self.items_behind(self.prompt(role), texts)
+    }
+
+    /// The same with a prompt of the caller's.
+    ///
+    /// # Errors
+    /// As [`Embedder::items`].
+    pub fn items_behind(&self, prompt: &str, texts: &[&str]) -> Result<Vec<Item>, Error> {
         let prompted: Vec<String> = texts.iter().map(|text| format!("{prompt}{text}")).collect();
         let prompted: Vec<Text<'_>> = prompted.iter().map(|text| Text::one(text)).collect();
         let encoded = each(&prompted, |text| self.model.encode(text, false))?;
-        let (skip, dimensions) = (self.prompt_tokens(prompt)?, self.options.dimensions);
-        Ok(encoded.into_iter().map(|encoded| Item { encoded, skip, dimensions }).collect())
+        let skip = self.prompt_tokens(prompt)?;
+        let EmbedOptions { dimensions, normalize, .. } = self.options;
+        Ok(encoded.into_iter().map(|encoded| Item { encoded, skip, dimensions, normalize }).collect())
     }
 
     /// A text that is given as tokens, which stand for themselves: nothing is put in front of them or around them.
@@ -162,7 +178,8 @@ impl<'m> Embedder<'m> {
     /// # Errors
     /// As [`TaskModel::encode_ids`].
     pub fn item_of(&self, ids: Vec<u32>) -> Result<Item, Error> {
-        Ok(Item { encoded: self.model.encode_ids(ids)?, skip: 0, dimensions: self.options.dimensions })
+        let EmbedOptions { dimensions, normalize, .. } = self.options;
+        Ok(Item { encoded: self.model.encode_ids(ids)?, skip: 0, dimensions, normalize })
     }
 
     /// The vectors of texts that were made ready, in their order. One that has none leaves the others theirs.
@@ -198,39 +215,39 @@ impl<'m> Embedder<'m> {
             pooling.pool(rows, width, item.skip, &mut pooled);
         }
         if !self.per_token() {
-            let vector = self.after(pooled, item.dimensions)?;
+            let vector = self.after(pooled, item)?;
             let width = vector.len();
             return Ok((vector, width));
         }
         // The folder's modules are for the vector of a text.
-        let row = |row: &[f32]| self.finish(row.to_vec(), false, item.dimensions);
+        let row = |row: &[f32]| self.finish(row.to_vec(), false, item);
         let vectors: Vec<Vec<f32>> = pooled.chunks_exact(width).map(row).collect::<Result<_, Error>>()?;
         let width = vectors.first().map_or(width, Vec::len);
         Ok((vectors.concat(), width))
     }
 
     /// What follows pooling.
-    fn after(&self, mut vector: Vec<f32>, dimensions: Option<usize>) -> Result<Vec<f32>, Error> {
+    fn after(&self, mut vector: Vec<f32>, item: &Item) -> Result<Vec<f32>, Error> {
         for module in &self.sentence.modules {
-            match (module, self.options.normalize) {
+            match (module, item.normalize) {
                 (Module::Normalize, Some(false)) => {}
                 _ => vector = module.apply(vector)?,
             }
         }
         let normalized = self.sentence.modules.iter().any(|module| matches!(module, Module::Normalize));
-        self.finish(vector, normalized, dimensions)
+        self.finish(vector, normalized, item)
     }
 
     /// The cut to the first dimensions, and length 1 where that is wanted or was so before.
-    fn finish(&self, mut vector: Vec<f32>, normalized: bool, dimensions: Option<usize>) -> Result<Vec<f32>, Error> {
-        if let Some(dimensions) = dimensions {
+    fn finish(&self, mut vector: Vec<f32>, normalized: bool, item: &Item) -> Result<Vec<f32>, Error> {
+        if let Some(dimensions) = item.dimensions {
             if dimensions == 0 || dimensions > vector.len() {
                 let most = format!("the model's vectors have {} numbers", vector.len());
                 return Err(Error::parameter("dimensions", dimensions, most));
             }
             vector.truncate(dimensions);
         }
-        if self.options.normalize.unwrap_or(normalized) {
+        if item.normalize.unwrap_or(normalized) {
             normalize(&mut vector);
         }
         super::finite(&vector)?;

@@ -56,15 +56,30 @@ impl<'m> Filler<'m> {
     /// # Errors
     /// Texts without a mask, or too long; the error says which.
     pub fn fill(&self, texts: &[&str], top: usize, watch: &mut Watch<'_>) -> Result<Vec<Filled>, Error> {
+        self.fillings(&self.encode(texts)?, top, watch)
+    }
+
+    /// The first half of [`Filler::fill`], which another thread may do.
+    ///
+    /// # Errors
+    /// As [`Filler::fill`].
+    pub fn encode(&self, texts: &[&str]) -> Result<Vec<Encoded>, Error> {
         let texts: Vec<Text<'_>> = texts.iter().map(|text| Text::one(text)).collect();
-        let items = each(&texts, |text| {
+        each(&texts, |text| {
             let item = self.model.encode(text, true)?;
             if item.encoding.ids.contains(&self.mask) {
                 return Ok(item);
             }
             let wanted = format!("the text must contain {} where a token is wanted", self.mask());
             Err(Error::Unsupported(wanted))
-        })?;
+        })
+    }
+
+    /// The second half.
+    ///
+    /// # Errors
+    /// A model that cannot compute, and work that was cancelled.
+    pub fn fillings(&self, items: &[Encoded], top: usize, watch: &mut Watch<'_>) -> Result<Vec<Filled>, Error> {
         let width = self.model.width();
         self.model.each_input(&items.iter().collect::<Vec<&Encoded>>(), watch, &mut |index, rows| {
             let Some(item) = items.get(index) else { return Err(Error::EmptyInput) };

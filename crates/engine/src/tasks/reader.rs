@@ -64,7 +64,7 @@ pub struct Encoded {
 }
 
 /// A loaded model with its tokenizer, made ready to read texts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TaskModel<'m> {
     pub(crate) model: &'m Model,
     pub(crate) described: &'m Described,

@@ -1,9 +1,9 @@
 //! Which documents answer a query: by a cross-encoder that reads both together, or by the likeness of their vectors.
 
 use super::ability::Task;
-use super::embed::{Embedder, Role};
+use super::embed::{Embedder, Embedding, Item, Role};
 use super::pack::Watch;
-use super::reader::{TaskModel, Text, each};
+use super::reader::{Encoded, TaskModel, Text, each};
 use super::sigmoid;
 use crate::error::Error;
 use attend_model::Described;
@@ -16,6 +16,23 @@ pub enum Reranker<'m> {
     Cross { model: TaskModel<'m>, sigmoid: bool },
     /// Vectors of query and documents.
     Vectors(Box<Embedder<'m>>),
+}
+
+/// Query and documents made ready: together, or each by itself with the query first.
+#[derive(Debug)]
+pub enum Encodings {
+    Pairs(Vec<Encoded>),
+    Items(Vec<Item>),
+}
+
+impl Encodings {
+    /// Tokens of all.
+    pub fn tokens(&self) -> usize {
+        match self {
+            Encodings::Pairs(items) => items.iter().map(|item| item.encoding.len()).sum(),
+            Encodings::Items(items) => items.iter().map(|item| item.encoded.encoding.len()).sum(),
+        }
+    }
 }
 
 /// A document with its score.
@@ -48,11 +65,43 @@ impl<'m> Reranker<'m> {
     /// The documents' scores for a query, the best first, equal ones in order.
     ///
     /// # Errors
-    /// As for the model's kind; errors of inputs count the query as 0 where vectors are compared.
+    /// As for the model's kind; an error of an input says which document it is about.
     pub fn rank(&self, query: &str, documents: &[&str], watch: &mut Watch<'_>) -> Result<Vec<Ranked>, Error> {
-        let mut ranked = match self {
-            Reranker::Cross { model, sigmoid } => cross(model, *sigmoid, query, documents, watch)?,
-            Reranker::Vectors(embedder) => vectors(embedder, query, documents, watch)?,
+        self.ranked(&self.encode(query, documents)?, watch)
+    }
+
+    /// The first half of [`Reranker::rank`], which another thread may do.
+    ///
+    /// # Errors
+    /// As [`Reranker::rank`].
+    pub fn encode(&self, query: &str, documents: &[&str]) -> Result<Encodings, Error> {
+        match self {
+            Reranker::Cross { model, .. } => {
+                let pairs: Vec<Text<'_>> = documents.iter().map(|document| Text::pair(query, document)).collect();
+                Ok(Encodings::Pairs(each(&pairs, |pair| model.encode(pair, false))?))
+            }
+            Reranker::Vectors(embedder) if embedder.per_token() => {
+                Err(Error::Unsupported("this model gives a vector for each token; choose a pooling".into()))
+            }
+            Reranker::Vectors(embedder) => {
+                let mut items = embedder.items(&[query], Role::Query)?;
+                items.extend(embedder.items(documents, Role::Document)?);
+                Ok(Encodings::Items(items))
+            }
+        }
+    }
+
+    /// The second half.
+    ///
+    /// # Errors
+    /// A model that cannot compute, and work that was cancelled.
+    pub fn ranked(&self, encodings: &Encodings, watch: &mut Watch<'_>) -> Result<Vec<Ranked>, Error> {
+        let mut ranked = match (self, encodings) {
+            (Reranker::Cross { model, sigmoid }, Encodings::Pairs(items)) => cross(model, *sigmoid, items, watch)?,
+            (Reranker::Vectors(embedder), Encodings::Items(items)) => vectors(embedder, items, watch)?,
+            (Reranker::Cross { .. }, Encodings::Items(_)) | (Reranker::Vectors(_), Encodings::Pairs(_)) => {
+                return Err(Error::Unsupported("these texts were made ready for another model".into()));
+            }
         };
         ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.index.cmp(&b.index)));
         Ok(ranked)
@@ -62,32 +111,21 @@ impl<'m> Reranker<'m> {
 fn cross(
     model: &TaskModel<'_>,
     logistic: bool,
-    query: &str,
-    documents: &[&str],
+    items: &[Encoded],
     watch: &mut Watch<'_>,
 ) -> Result<Vec<Ranked>, Error> {
-    let pairs: Vec<Text<'_>> = documents.iter().map(|document| Text::pair(query, document)).collect();
-    let items = each(&pairs, |pair| model.encode(pair, false))?;
     let logits = model.sequence_logits(&items.iter().collect::<Vec<_>>(), watch)?;
     let score = |row: &Vec<f32>| row.first().map_or(f32::NAN, |&x| if logistic { sigmoid(x) } else { x });
-    let ranked = logits.iter().zip(&items).enumerate();
+    let ranked = logits.iter().zip(items).enumerate();
     Ok(ranked.map(|(index, (row, item))| Ranked { index, score: score(row), cut: item.cut }).collect())
 }
 
-fn vectors(
-    embedder: &Embedder<'_>,
-    query: &str,
-    documents: &[&str],
-    watch: &mut Watch<'_>,
-) -> Result<Vec<Ranked>, Error> {
-    if embedder.per_token() {
-        return Err(Error::Unsupported("this model gives a vector for each token; choose a pooling".into()));
-    }
-    let queries = embedder.embed(&[query], Role::Query, watch)?;
-    let found = embedder.embed(documents, Role::Document, watch)?;
-    let Some(query) = queries.first() else { return Ok(Vec::new()) };
+/// The first item is the query.
+fn vectors(embedder: &Embedder<'_>, items: &[Item], watch: &mut Watch<'_>) -> Result<Vec<Ranked>, Error> {
+    let found = embedder.vectors(items, watch)?.into_iter().collect::<Result<Vec<Embedding>, Error>>()?;
+    let Some((query, documents)) = found.split_first() else { return Ok(Vec::new()) };
     let score = |values: &[f32]| embedder.similarity().of(&query.values, values);
-    let ranked = found.iter().enumerate();
+    let ranked = documents.iter().enumerate();
     Ok(ranked.map(|(index, d)| Ranked { index, score: score(&d.values), cut: d.cut || query.cut }).collect())
 }
 

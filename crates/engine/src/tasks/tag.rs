@@ -80,8 +80,29 @@ impl<'m> Tagger<'m> {
         ignore: &[String],
         watch: &mut Watch<'_>,
     ) -> Result<Vec<Tags>, Error> {
+        self.tags(texts, &self.encode(texts)?, (aggregation, ignore), watch)
+    }
+
+    /// The first half of [`Tagger::tag`], which another thread may do.
+    ///
+    /// # Errors
+    /// As [`Tagger::tag`].
+    pub fn encode(&self, texts: &[&str]) -> Result<Vec<Encoded>, Error> {
         let inputs: Vec<Text<'_>> = texts.iter().map(|text| Text::one(text)).collect();
-        let items = each(&inputs, |text| self.model.encode(text, false))?;
+        each(&inputs, |text| self.model.encode(text, false))
+    }
+
+    /// The second half.
+    ///
+    /// # Errors
+    /// A model that cannot compute, and work that was cancelled.
+    pub fn tags(
+        &self,
+        texts: &[&str],
+        items: &[Encoded],
+        (aggregation, ignore): (Aggregation, &[String]),
+        watch: &mut Watch<'_>,
+    ) -> Result<Vec<Tags>, Error> {
         let references: Vec<&Encoded> = items.iter().collect();
         self.model.each_input(&references, watch, &mut |index, rows| {
             let logits = self.model.model.logits(rows, &mut Nobody)?;

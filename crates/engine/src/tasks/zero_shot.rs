@@ -67,6 +67,14 @@ impl<'m> ZeroShot<'m> {
         multi: bool,
         watch: &mut Watch<'_>,
     ) -> Result<Vec<Judged>, Error> {
+        self.judged(texts, &self.encode(texts, template)?, multi, watch)
+    }
+
+    /// The first half of [`ZeroShot::judge`], which another thread may do: each text with each of its labels.
+    ///
+    /// # Errors
+    /// As [`ZeroShot::judge`].
+    pub fn encode(&self, texts: &[Candidates<'_>], template: &str) -> Result<Vec<Encoded>, Error> {
         if !template.contains("{}") {
             return Err(Error::parameter("hypothesis_template", template, "it must contain {} where the label goes"));
         }
@@ -83,8 +91,22 @@ impl<'m> ZeroShot<'m> {
                 items.push(item.map_err(|source| source.of_input(index))?);
             }
         }
+        Ok(items)
+    }
+
+    /// The second half.
+    ///
+    /// # Errors
+    /// A model that cannot compute, and work that was cancelled.
+    pub fn judged(
+        &self,
+        texts: &[Candidates<'_>],
+        items: &[Encoded],
+        multi: bool,
+        watch: &mut Watch<'_>,
+    ) -> Result<Vec<Judged>, Error> {
         let logits = self.model.sequence_logits(&items.iter().collect::<Vec<&Encoded>>(), watch)?;
-        let (mut rows, mut items) = (logits.as_slice(), items.as_slice());
+        let (mut rows, mut items) = (logits.as_slice(), items);
         let judged = texts.iter().map(|Candidates { labels, .. }| {
             let (own, behind) = rows.split_at(labels.len());
             let (read, unread) = items.split_at(labels.len());

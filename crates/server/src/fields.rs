@@ -5,7 +5,7 @@ use crate::json::kind;
 use serde_json::{Map, Value};
 
 /// An object whose fields are taken.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Fields {
     map: Map<String, Value>,
     /// The place of the object in the request, for messages: empty, or as in `messages[0].`

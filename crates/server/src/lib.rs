@@ -6,6 +6,7 @@
 //! end of the channel, and the request is forgotten wherever it is.
 #![forbid(unsafe_code)]
 
+pub mod anthropic;
 pub mod failure;
 pub mod fields;
 pub mod figures;
@@ -13,7 +14,10 @@ pub mod front;
 pub mod host;
 pub mod json;
 pub mod limits;
+pub mod ollama;
 pub mod openai;
+pub mod tasks;
+pub mod tei;
 
 pub use front::guard::Keys;
 pub use front::log::Log;

@@ -12,8 +12,10 @@ pub struct Limits {
     pub json_depth: usize,
     /// Values of a body, nested ones counted.
     pub json_values: usize,
-    /// Prompts, texts or documents of a request.
+    /// Prompts or texts of a request.
     pub inputs: usize,
+    /// Documents to rank.
+    pub documents: usize,
     /// Answers to each prompt.
     pub choices: usize,
     pub stops: usize,
@@ -45,6 +47,7 @@ impl Default for Limits {
             json_depth: 100,
             json_values: 1 << 18,
             inputs: 32,
+            documents: 1024,
             choices: 16,
             stops: 16,
             stop_bytes: 256,
@@ -63,19 +66,17 @@ impl Default for Limits {
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Limits { body, json_depth, json_values, inputs, choices, stops, stop_bytes, .. } = self;
+        let Limits { body, json_depth, json_values, inputs, documents, choices, .. } = self;
         writeln!(f, "body {body} bytes, JSON {json_depth} deep and {json_values} values, {inputs} prompts or inputs,")?;
-        let Limits { biases, top_logprobs, queue, head, head_time, body_time, .. } = self;
-        writeln!(
+        let Limits { stops, stop_bytes, biases, top_logprobs, .. } = self;
+        write!(
             f,
-            "n {choices}, stop {stops} x {stop_bytes} bytes, logit_bias {biases}, top_logprobs {top_logprobs},"
+            "{documents} documents to rank, n {choices}, stop {stops} x {stop_bytes} bytes, logit_bias {biases}, "
         )?;
-        let Limits { idle, connections, .. } = self;
-        writeln!(
-            f,
-            "queue {queue} requests, {connections} connections, head {head} bytes in {} s,",
-            head_time.as_secs()
-        )?;
-        write!(f, "body in {} s, idle {} s; no CORS, no URL is ever fetched", body_time.as_secs(), idle.as_secs())
+        let Limits { queue, head, head_time, body_time, idle, connections, .. } = self;
+        writeln!(f, "top_logprobs {top_logprobs},")?;
+        let (head_time, body_time, idle) = (head_time.as_secs(), body_time.as_secs(), idle.as_secs());
+        writeln!(f, "queue {queue} requests, {connections} connections, head {head} bytes in {head_time} s,")?;
+        write!(f, "body in {body_time} s, idle {idle} s; no CORS, no URL is ever fetched")
     }
 }

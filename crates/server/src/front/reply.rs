@@ -9,12 +9,21 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     OpenAi,
+    /// Text Embeddings Inference.
+    Tei,
+    Anthropic,
+    Ollama,
 }
 
 impl Shape {
     /// The shape of the dialect that a path belongs to.
-    pub fn of(_path: &str) -> Shape {
-        Shape::OpenAi
+    pub fn of(path: &str) -> Shape {
+        match path {
+            "/embed" | "/similarity" | "/predict" | "/rerank" | "/tokenize" | "/decode" => Shape::Tei,
+            _ if path.starts_with("/v1/messages") => Shape::Anthropic,
+            _ if path.starts_with("/api/") => Shape::Ollama,
+            _ => Shape::OpenAi,
+        }
     }
 
     /// A failure's body.
@@ -26,7 +35,32 @@ impl Shape {
                 "param": failure.param,
                 "code": failure.code,
             }}),
+            Shape::Anthropic => {
+                json!({"type": "error", "error": {"type": anthropic_kind(failure), "message": failure.message}})
+            }
+            Shape::Ollama => json!({"error": failure.message}),
+            Shape::Tei => json!({"error": failure.message, "error_type": tei_kind(failure)}),
         }
+    }
+}
+
+/// The kind of error in the words of Text Embeddings Inference.
+fn tei_kind(failure: &Failure) -> &'static str {
+    match failure.status {
+        StatusCode::TOO_MANY_REQUESTS => "overloaded",
+        StatusCode::SERVICE_UNAVAILABLE => "unhealthy",
+        status if status.is_server_error() => "backend",
+        _ => "validation",
+    }
+}
+
+/// The kind of error in Anthropic's words.
+fn anthropic_kind(failure: &Failure) -> &'static str {
+    match failure.status {
+        StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+        StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+        status if status.is_server_error() => "api_error",
+        _ => failure.kind(),
     }
 }
 

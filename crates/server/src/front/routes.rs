@@ -4,7 +4,7 @@ use super::app::App;
 use super::record::Record;
 use super::reply::{self, Shape};
 use crate::failure::Failure;
-use crate::openai;
+use crate::{anthropic, ollama, openai, tasks, tei};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -80,6 +80,31 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/completions", post(route!(Shape::OpenAi, openai::completions::answer)))
         .route("/v1/chat/completions", post(route!(Shape::OpenAi, openai::chat::answer)))
         .route("/v1/embeddings", post(route!(Shape::OpenAi, openai::embeddings::answer)))
+        .route("/v1/rerank", post(route!(Shape::OpenAi, tasks::rerank::respond)))
+        .route("/v2/rerank", post(route!(Shape::OpenAi, tasks::rerank::respond)))
+        .route("/v1/classify", post(route!(Shape::OpenAi, tasks::classify::respond)))
+        .route("/v1/tag", post(route!(Shape::OpenAi, tasks::tag::respond)))
+        .route("/v1/fill", post(route!(Shape::OpenAi, tasks::fill::respond)))
+        .route("/v1/answer", post(route!(Shape::OpenAi, tasks::answer::respond)))
+        .route("/v1/zero-shot", post(route!(Shape::OpenAi, tasks::zero_shot::respond)))
+        .route("/v1/translate", post(route!(Shape::OpenAi, tasks::write::translate)))
+        .route("/v1/summarize", post(route!(Shape::OpenAi, tasks::write::summarize)))
+        .route("/embed", post(route!(Shape::Tei, tei::embed)))
+        .route("/similarity", post(route!(Shape::Tei, tei::similarity)))
+        .route("/predict", post(route!(Shape::Tei, tei::predict)))
+        .route("/rerank", post(route!(Shape::Tei, tei::rank)))
+        .route("/tokenize", post(route!(Shape::Tei, tei::tokenize)))
+        .route("/decode", post(route!(Shape::Tei, tei::decode)))
+        .route("/v1/messages", post(route!(Shape::Anthropic, anthropic::answer)))
+        .route("/v1/messages/count_tokens", post(route!(Shape::Anthropic, anthropic::count)))
+        .route("/api/version", get(route!(Shape::Ollama, ollama::version)))
+        .route("/api/tags", get(route!(Shape::Ollama, ollama::list)))
+        .route("/api/ps", get(route!(Shape::Ollama, ollama::running)))
+        .route("/api/show", post(route!(Shape::Ollama, ollama::show)))
+        .route("/api/generate", post(route!(Shape::Ollama, ollama::generate)))
+        .route("/api/chat", post(route!(Shape::Ollama, ollama::chat)))
+        .route("/api/embed", post(route!(Shape::Ollama, ollama::embed)))
+        .route("/api/embeddings", post(route!(Shape::Ollama, ollama::embeddings)))
         .fallback(nothing)
         .method_not_allowed_fallback(wrong_method)
         .with_state(app)

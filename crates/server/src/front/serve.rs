@@ -211,6 +211,7 @@ async fn respond(app: Arc<App>, router: Router, request: Request<Incoming>, busy
     let mut response = routes::finish(outcome, Some(&record), shape);
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&record.id) {
+        headers.insert(HeaderName::from_static("request-id"), id.clone());
         headers.insert(HeaderName::from_static("x-request-id"), id);
     }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

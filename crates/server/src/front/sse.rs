@@ -3,7 +3,7 @@
 use super::record::Record;
 use crate::failure::Failure;
 use crate::host::Model;
-use crate::host::ask::{Piece, Said};
+use crate::host::ask::{Piece, Said, Taken};
 use attend_engine::{Finish, Output};
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// How a dialect writes what is said. Each function returns the bytes to send, whole events.
 pub trait Format: Send + 'static {
     /// Before anything is generated.
-    fn begin(&mut self, prompt_tokens: &[usize]) -> String;
+    fn begin(&mut self, taken: &[Taken]) -> String;
     fn token(&mut self, piece: &Piece) -> String;
     /// The end of a choice, with the text that had been held back.
     fn finished(&mut self, place: (usize, usize), text: &str, finish: &Finish) -> String;
@@ -56,14 +56,14 @@ pub async fn respond(
     record: Arc<Record>,
     model: Arc<Model>,
 ) -> Result<Response<Body>, Failure> {
-    let tokens = match from.recv().await {
-        Some(Said::Accepted(tokens)) => tokens,
+    let taken = match from.recv().await {
+        Some(Said::Accepted(taken)) => taken,
         Some(Said::Failed(failure)) => return Err(failure),
         Some(Said::Token(_) | Said::Finished { .. } | Said::Done { .. }) | None => return Err(model.silence()),
     };
-    let first = format.begin(&tokens);
+    let first = format.begin(&taken);
     let kind = format.kind();
-    let flow = Flow { from, format, record, model, left: tokens.len(), sent: BTreeMap::new(), ended: false };
+    let flow = Flow { from, format, record, model, left: taken.len(), sent: BTreeMap::new(), ended: false };
     let stream = futures_util::stream::unfold((flow, Some(first)), |(mut flow, first)| async move {
         let bytes = match first {
             Some(first) if !first.is_empty() => first,
@@ -137,7 +137,7 @@ impl<F: Format> Flow<F> {
     }
 }
 
-/// All answers, for clients that want them whole, in the order of the prompts.
+/// All answers, for clients that want them whole, in the order of the prompts, each with what was taken of its prompt.
 ///
 /// # Errors
 /// Whatever keeps one of them from being made.
@@ -145,12 +145,12 @@ pub async fn collect(
     mut from: UnboundedReceiver<Said>,
     record: &Record,
     model: &Model,
-) -> Result<Vec<Output>, Failure> {
+) -> Result<Vec<(Taken, Output)>, Failure> {
     let mut outputs: BTreeMap<usize, Output> = BTreeMap::new();
-    let mut wanted = usize::MAX;
-    while outputs.len() < wanted {
+    let mut taken: Option<Vec<Taken>> = None;
+    while taken.as_ref().is_none_or(|taken| outputs.len() < taken.len()) {
         match from.recv().await {
-            Some(Said::Accepted(tokens)) => wanted = tokens.len(),
+            Some(Said::Accepted(all)) => taken = Some(all),
             Some(Said::Done { prompt, output }) => {
                 record.prompt_tokens.fetch_add(output.usage.prompt_tokens, Ordering::Relaxed);
                 record.answer_tokens.fetch_add(output.usage.completion_tokens, Ordering::Relaxed);
@@ -161,5 +161,5 @@ pub async fn collect(
             None => return Err(model.silence()),
         }
     }
-    Ok(outputs.into_values().collect())
+    Ok(taken.into_iter().flatten().zip(outputs.into_values()).collect())
 }

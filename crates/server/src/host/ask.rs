@@ -5,7 +5,7 @@ use super::tools::Tools;
 use crate::failure::Failure;
 use attend_engine::tasks::Watch;
 use attend_engine::tasks::embed::{Embedding, Item, Role};
-use attend_engine::{Finish, Output, Ready, TokenLogprob};
+use attend_engine::{Finish, Output, Ready, TokenLogprob, Writing};
 use attend_text::Render;
 use serde_json::Value;
 use std::sync::Arc;
@@ -24,17 +24,36 @@ pub enum Source {
 #[derive(Debug)]
 pub struct Generate {
     pub sources: Vec<Source>,
+    /// What is to be done with texts, where they are not to be continued.
+    pub writing: Option<ToWrite>,
     /// Values by the engine's names, over the model's defaults.
     pub given: Vec<(String, Value)>,
     /// Every token is wanted when it is there.
     pub stream: bool,
 }
 
+/// A task of writing; see [`attend_engine::TextTask`].
+#[derive(Debug)]
+pub struct ToWrite {
+    pub task: Writing,
+    pub prefix: Option<String>,
+    /// Cut what is longer than the model reads.
+    pub truncate: bool,
+}
+
+/// A prompt that is in order.
+#[derive(Debug, Clone, Copy)]
+pub struct Taken {
+    pub tokens: usize,
+    /// Tokens that it had, where some were cut off.
+    pub cut_from: Option<usize>,
+}
+
 /// What is said of an answer on its way. `prompt` counts the request's prompts, `choice` the answers to one.
 #[derive(Debug)]
 pub enum Said {
-    /// The request is in order; the tokens of each prompt.
-    Accepted(Vec<usize>),
+    /// The request is in order.
+    Accepted(Vec<Taken>),
     Token(Piece),
     /// Text that was held back, and why the choice ended.
     Finished {
@@ -76,16 +95,33 @@ pub enum Input {
 pub struct Embed {
     pub inputs: Vec<Input>,
     pub role: Role,
+    /// One of the model's prompts, in place of the one for the role.
+    pub prompt_name: Option<String>,
     pub dimensions: Option<usize>,
+    /// Scale vectors to length 1, or do not.
+    pub normalize: Option<bool>,
     /// Cut what is too long.
     pub truncate: bool,
+}
+
+impl Embed {
+    /// As the model's folder has it.
+    pub fn new(inputs: Vec<Input>) -> Embed {
+        Embed { inputs, role: Role::Plain, prompt_name: None, dimensions: None, normalize: None, truncate: false }
+    }
 }
 
 /// Vectors, or why there are none.
 pub type Vectors = Result<Vec<Embedding>, Failure>;
 
-/// Work that a task's function does; it sends its own answer.
-pub type TaskWork = Box<dyn FnOnce(&Tools<'_>, &mut Watch<'_>) + Send>;
+/// The work of a task that was made ready. It sends its own answer.
+pub type Compute<'t> = Box<dyn FnOnce(&mut Watch<'_>) + Send + 't>;
+
+/// How a task is made ready, beside the thread that computes; none where that says all there is to say.
+pub type Make = Box<dyn for<'t> FnOnce(&'t Tools<'t>) -> Option<Compute<'t>> + Send>;
+
+/// Whether nobody waits for an answer any more.
+pub type Gone = Box<dyn Fn() -> bool + Send>;
 
 /// When a request came, and its place in the queue until it begins.
 #[derive(Debug, Clone)]
@@ -98,20 +134,12 @@ pub struct Ticket {
 pub enum Job {
     Generate(Generate, Listener, Ticket),
     Embed(Embed, oneshot::Sender<Vectors>, Ticket),
-    Task(Task),
+    Task(Make, Gone, Ticket),
 }
 
 /// A request that is made ready.
-pub enum Prepared {
+pub enum Prepared<'t> {
     Answers { ready: Vec<Ready>, stream: bool, to: Listener, ticket: Ticket },
     Embed { items: Vec<Item>, to: oneshot::Sender<Vectors>, ticket: Ticket },
-    Task(Task),
-}
-
-/// A task other than vectors.
-pub struct Task {
-    pub work: TaskWork,
-    /// Nobody waits for it any more.
-    pub gone: Box<dyn Fn() -> bool + Send>,
-    pub ticket: Ticket,
+    Task { compute: Compute<'t>, gone: Gone, ticket: Ticket },
 }

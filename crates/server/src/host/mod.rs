@@ -11,7 +11,7 @@ pub use tools::{Parts, Tools};
 
 use crate::failure::Failure;
 use crate::figures::ModelFigures;
-use ask::{Embed, Generate, Job, Listener, Said, Task, Ticket};
+use ask::{Compute, Embed, Generate, Gone, Job, Listener, Make, Said, Ticket};
 use attend_engine::tasks::Watch;
 use attend_engine::tasks::embed::Embedding;
 use attend_engine::{Limits, tasks};
@@ -40,6 +40,11 @@ pub struct Facts {
     pub bytes_per_token: u64,
     pub has_template: bool,
     pub tokenizer: Arc<Tokenizer>,
+    /// The architecture's name.
+    pub family: &'static str,
+    pub parameters: u64,
+    /// Bytes of the weights in memory.
+    pub weight_bytes: u64,
     pub load_seconds: f64,
     /// What was assumed because no file says it.
     pub notice: Option<String>,
@@ -162,38 +167,68 @@ impl Model {
         from.await.unwrap_or_else(|_| Err(self.silence()))
     }
 
-    /// Asks for anything else that the model's tools can do.
+    /// Asks for anything else that the model's tools can do. `make` is called beside the thread that computes, and what it
+    /// returns on that thread.
     ///
     /// # Errors
-    /// As [`Model::generate`], and what `work` says.
+    /// As [`Model::generate`], and what the two say.
     pub async fn task<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Tools<'_>, &mut Watch<'_>) -> Result<T, Failure> + Send + 'static,
+        make: impl for<'t> FnOnce(&'t Tools<'t>) -> Result<Work<'t, T>, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let ticket = self.ticket()?;
         let (to, from) = oneshot::channel();
-        let to = Arc::new(Mutex::new(Some(to)));
-        let waiting = Arc::clone(&to);
-        let take = |to: &Mutex<Option<oneshot::Sender<_>>>| {
-            to.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
-        };
-        let gone = move || {
-            let to = waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            to.as_ref().is_none_or(oneshot::Sender::is_closed)
-        };
-        let run = move |tools: &Tools<'_>, watch: &mut Watch<'_>| {
-            let outcome = work(tools, watch);
-            if let Some(to) = take(&to) {
-                let _ = to.send(outcome);
+        let to = Reply(Arc::new(Mutex::new(Some(to))));
+        let waiting = to.clone();
+        let gone: Gone = Box::new(move || waiting.is_gone());
+        let make: Make = Box::new(move |tools| match make(tools) {
+            Ok(work) => {
+                let compute: Compute<'_> = Box::new(move |watch| to.give(work(watch)));
+                Some(compute)
             }
-        };
-        self.send(Job::Task(Task { work: Box::new(run), gone: Box::new(gone), ticket }))?;
+            Err(failure) => {
+                to.give(Err(failure));
+                None
+            }
+        });
+        self.send(Job::Task(make, gone, ticket))?;
         from.await.unwrap_or_else(|_| Err(self.silence()))
     }
 
     /// Why nothing was said.
     pub fn silence(&self) -> Failure {
         if self.health.is_halted() { Failure::stopping() } else { lost() }
+    }
+}
+
+/// What a task does on the thread that computes.
+pub type Work<'t, T> = Box<dyn FnOnce(&mut Watch<'_>) -> Result<T, Failure> + Send + 't>;
+
+type Waiting<T> = Option<oneshot::Sender<Result<T, Failure>>>;
+
+/// Where the answer to a task goes, once.
+struct Reply<T>(Arc<Mutex<Waiting<T>>>);
+
+impl<T> Clone for Reply<T> {
+    fn clone(&self) -> Reply<T> {
+        Reply(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Reply<T> {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting<T>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn give(&self, outcome: Result<T, Failure>) {
+        if let Some(to) = self.waiting().take() {
+            // A receiver that is gone wants nothing.
+            let _ = to.send(outcome);
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.waiting().as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 }
 
@@ -239,6 +274,9 @@ fn host(
         bytes_per_token: tools.engine.as_ref().map_or(0, attend_engine::Engine::bytes_per_token),
         has_template: parts.template.is_some(),
         tokenizer: Arc::clone(&parts.tokenizer),
+        family: parts.loaded.source.architecture,
+        parameters: u64::try_from(parts.loaded.source.parameters()).unwrap_or(u64::MAX),
+        weight_bytes: parts.loaded.model.weight_bytes() as u64,
         load_seconds: started.elapsed().as_secs_f64(),
         notice: tools.notice().map(str::to_owned),
     };
@@ -254,7 +292,7 @@ fn host(
     std::thread::scope(|scope| {
         for _ in 0..PREPARERS {
             let (sender, tools, jobs) = (sender.clone(), &tools, &jobs);
-            scope.spawn(move || prepare::run(tools, jobs, sender));
+            scope.spawn(move || prepare::run(tools, jobs, &sender));
         }
         drop(sender);
         tell(Ok(facts));

@@ -1,15 +1,15 @@
 //! Making requests ready: templates, tokens, checks. It is done beside the thread that computes.
 
-use super::ask::{Generate, Job, Prepared, Said};
+use super::ask::{Generate, Job, Prepared, Said, Source, Taken};
 use super::tools::Tools;
 use crate::failure::Failure;
-use attend_engine::Ready;
+use attend_engine::{GenerateOptions, Ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Makes one request after the other ready until no more can come.
-pub fn run(tools: &Tools<'_>, jobs: &Mutex<Receiver<Job>>, inbox: Sender<Prepared>) {
+pub fn run<'t>(tools: &'t Tools<'t>, jobs: &Mutex<Receiver<Job>>, inbox: &Sender<Prepared<'t>>) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
@@ -21,18 +21,14 @@ pub fn run(tools: &Tools<'_>, jobs: &Mutex<Receiver<Job>>, inbox: Sender<Prepare
     }
 }
 
-fn prepare(tools: &Tools<'_>, job: Job) -> Option<Prepared> {
+fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
     match job {
         Job::Generate(_, to, _) if to.is_closed() => None,
         Job::Generate(ask, to, ticket) => {
             let stream = ask.stream;
             match answers(tools, ask) {
-                Ok(ready) => {
-                    let read = |ready: &Ready| {
-                        ready.prompt().token_ids.len() + ready.prompt().encoder_ids.as_ref().map_or(0, Vec::len)
-                    };
-                    let tokens = ready.iter().map(read).collect();
-                    let _ = to.send(Said::Accepted(tokens));
+                Ok((ready, taken)) => {
+                    let _ = to.send(Said::Accepted(taken));
                     Some(Prepared::Answers { ready, stream, to, ticket })
                 }
                 Err(failure) => {
@@ -49,34 +45,64 @@ fn prepare(tools: &Tools<'_>, job: Job) -> Option<Prepared> {
                 None
             }
         },
-        Job::Task(task) => Some(Prepared::Task(task)),
+        Job::Task(_, gone, _) if gone() => None,
+        Job::Task(make, gone, ticket) => {
+            let compute = make(tools)?;
+            Some(Prepared::Task { compute, gone, ticket })
+        }
     }
 }
 
 /// The request's prompts, checked.
-fn answers(tools: &Tools<'_>, ask: Generate) -> Result<Vec<Ready>, Failure> {
+fn answers(tools: &Tools<'_>, ask: Generate) -> Result<(Vec<Ready>, Vec<Taken>), Failure> {
     let engine = tools.engine()?;
-    let options = Arc::new(engine.options(ask.given)?.options);
-    let several = ask.sources.len() > 1;
-    let one = |(index, source)| -> Result<Ready, Failure> {
-        let prompt = tools.prompt(engine, source)?;
-        let ready = engine.ready(prompt, options.clone()).and_then(|ready| {
-            let (needed, held) = (ready.most_tokens(), tools.limits.tokens);
-            let sequences = options.length.n.max(options.beam.num_beams);
-            match needed > held || sequences > tools.limits.sequences {
-                false => Ok(ready),
-                true => Err(attend_engine::Error::Unsupported(format!(
-                    "{sequences} answers of up to {} tokens may need room for {needed} tokens of keys and values, and \
-                     there is room for {held}; ask for fewer or shorter answers (max_tokens)",
-                    ready.max_tokens()
-                ))),
-            }
-        });
-        let place = |error: attend_engine::Error| match several {
-            true => attend_engine::Error::Input { index, source: Box::new(error) },
-            false => error,
-        };
-        Ok(ready.map_err(place)?)
+    let Generate { sources, writing, given, .. } = ask;
+    let task =
+        writing.as_ref().map(|writing| engine.text_task(&writing.task, writing.prefix.as_deref())).transpose()?;
+    let resolved = match &task {
+        Some(task) => engine.task_options(task, given)?,
+        None => engine.options(given)?,
     };
-    ask.sources.into_iter().enumerate().map(one).collect()
+    let options = Arc::new(resolved.options);
+    let several = sources.len() > 1;
+    let mut found = (Vec::new(), Vec::new());
+    for (index, source) in sources.into_iter().enumerate() {
+        let (prompt, cut_from) = match (&task, &writing, source) {
+            (Some(task), Some(writing), Source::Text(text)) if !text.is_empty() => {
+                let made =
+                    engine.task_prompt(task, &text, writing.truncate).map_err(|error| place(error, several, index))?;
+                (made.prompt, made.cut_from)
+            }
+            (Some(_), _, _) => return Err(place(attend_engine::Error::EmptyInput, several, index)),
+            (None, _, source) => (tools.prompt(engine, source)?, None),
+        };
+        let ready = engine.ready(prompt, options.clone()).and_then(|ready| fitting(tools, ready, &options));
+        let ready = ready.map_err(|error| place(error, several, index))?;
+        let tokens = ready.prompt().token_ids.len() + ready.prompt().encoder_ids.as_ref().map_or(0, Vec::len);
+        found.0.push(ready);
+        found.1.push(Taken { tokens, cut_from });
+    }
+    Ok(found)
+}
+
+/// A request that could be finished if it were alone.
+fn fitting(tools: &Tools<'_>, ready: Ready, options: &GenerateOptions) -> Result<Ready, attend_engine::Error> {
+    let (needed, held) = (ready.most_tokens(), tools.limits.tokens);
+    let sequences = options.length.n.max(options.beam.num_beams);
+    if needed <= held && sequences <= tools.limits.sequences {
+        return Ok(ready);
+    }
+    Err(attend_engine::Error::Unsupported(format!(
+        "{sequences} answers of up to {} tokens may need room for {needed} tokens of keys and values, and there is room for \
+         {held}; ask for fewer or shorter answers (max_tokens)",
+        ready.max_tokens()
+    )))
+}
+
+/// The error of one of several prompts, with its place.
+fn place(error: attend_engine::Error, several: bool, index: usize) -> Failure {
+    match several {
+        true => attend_engine::Error::Input { index, source: Box::new(error) }.into(),
+        false => error.into(),
+    }
 }

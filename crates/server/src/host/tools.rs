@@ -3,6 +3,7 @@
 use super::ask::{Embed, Input, Source};
 use crate::failure::Failure;
 use attend_engine::tasks::embed::{EmbedOptions, Embedder, Item};
+use attend_engine::tasks::rerank::{Reranker, is_cross_encoder};
 use attend_engine::tasks::{Task, TaskModel, TaskOptions};
 use attend_engine::{Engine, EngineOptions, Limits, Prompt};
 use attend_model::Loaded;
@@ -28,10 +29,12 @@ pub struct Tools<'m> {
     pub parts: &'m Parts,
     pub engine: Option<Engine<'m>>,
     pub limits: Limits,
-    /// Refuses inputs that are too long, unless the folder says that they are cut.
-    embedder: Option<Embedder<'m>>,
+    /// Reads inputs; refuses those that are too long, unless the folder says that they are cut.
+    reader: TaskModel<'m>,
     /// Cuts them.
-    cutting: Option<Embedder<'m>>,
+    cutter: TaskModel<'m>,
+    /// Over each of the two.
+    embedders: Option<[Embedder<'m>; 2]>,
 }
 
 /// Tokens that are computed in one step of a task, where streams wait for its end, and where there are none.
@@ -51,15 +54,41 @@ impl<'m> Tools<'m> {
             None => Limits::default(),
         };
         let step = if engine.is_some() { SHARED_STEP } else { OWN_STEP };
-        let embedder = |truncate: bool| {
+        let reader = |truncate: bool| {
             let options =
                 TaskOptions { run: parts.options.run, batch_tokens: step, truncate, ..TaskOptions::default() };
-            let model = TaskModel::new(&parts.loaded, &parts.tokenizer, &options).map_err(|error| error.to_string())?;
-            Embedder::new(model, EmbedOptions::default()).map_err(|error| error.to_string())
+            TaskModel::new(&parts.loaded, &parts.tokenizer, &options).map_err(|error| error.to_string())
         };
-        let embeds = Task::Embed.fits(spec);
-        let both = if embeds { (Some(embedder(false)?), Some(embedder(true)?)) } else { (None, None) };
-        Ok(Tools { parts, engine, limits, embedder: both.0, cutting: both.1 })
+        let (reader, cutter) = (reader(false)?, reader(true)?);
+        let embedder = |model: &TaskModel<'m>| {
+            Embedder::new(model.clone(), EmbedOptions::default()).map_err(|error| error.to_string())
+        };
+        let both = || Ok::<_, String>([embedder(&reader)?, embedder(&cutter)?]);
+        let embedders = Task::Embed.fits(spec).then(both).transpose()?;
+        Ok(Tools { parts, engine, limits, reader, cutter, embedders })
+    }
+
+    /// The model as a reader of texts, for a task that it has the parts for.
+    ///
+    /// # Errors
+    /// A model that has not.
+    pub fn reader(&self, task: Task, truncate: bool) -> Result<TaskModel<'m>, Failure> {
+        match task.fits(self.parts.loaded.model.spec()) {
+            true => Ok(if truncate { self.cutter.clone() } else { self.reader.clone() }),
+            false => Err(self.unable(task)),
+        }
+    }
+
+    /// What ranks documents: a cross-encoder, or a comparison of vectors.
+    ///
+    /// # Errors
+    /// A model that cannot.
+    pub fn reranker(&self, raw: bool, truncate: bool) -> Result<Reranker<'m>, Failure> {
+        let model = self.reader(Task::Rerank, truncate)?;
+        if is_cross_encoder(self.parts.loaded.model.spec()) {
+            return Ok(Reranker::cross(model, raw)?);
+        }
+        Ok(Reranker::Vectors(Box::new(Embedder::new(model, EmbedOptions::default())?)))
     }
 
     /// The engine, for requests of text.
@@ -73,8 +102,8 @@ impl<'m> Tools<'m> {
     /// # Errors
     /// A model that makes no vectors of texts.
     pub fn embedder(&self, truncate: bool) -> Result<&Embedder<'m>, Failure> {
-        let embedder = if truncate { &self.cutting } else { &self.embedder };
-        let embedder = embedder.as_ref().ok_or_else(|| self.unable(Task::Embed))?;
+        let [reading, cutting] = self.embedders.as_ref().ok_or_else(|| self.unable(Task::Embed))?;
+        let embedder = if truncate { cutting } else { reading };
         if embedder.per_token() {
             return Err(Failure::bad("this model gives a vector for each token and none for a text"));
         }
@@ -83,7 +112,8 @@ impl<'m> Tools<'m> {
 
     /// What was assumed about vectors because no file says it, of a model that is made for nothing else.
     pub fn notice(&self) -> Option<&str> {
-        self.embedder.as_ref().filter(|_| self.engine.is_none()).and_then(Embedder::notice)
+        let [embedder, _] = self.embedders.as_ref().filter(|_| self.engine.is_none())?;
+        embedder.notice()
     }
 
     fn unable(&self, task: Task) -> Failure {
@@ -136,15 +166,24 @@ impl<'m> Tools<'m> {
     /// A model that makes none, texts that are too long or empty.
     pub fn items(&self, embed: Embed) -> Result<Vec<Item>, Failure> {
         let embedder = self.embedder(embed.truncate)?;
+        let prompt = match &embed.prompt_name {
+            None => embedder.prompt(embed.role),
+            Some(name) => embedder.prompts().get(name).ok_or_else(|| {
+                let known: Vec<&str> = embedder.prompts().keys().map(String::as_str).collect();
+                let known =
+                    if known.is_empty() { "it has none".into() } else { format!("it has {}", known.join(", ")) };
+                Failure::field("prompt_name", format!("the model has no prompt of this name; {known}"))
+            })?,
+        };
         let one = |(index, input): (usize, Input)| {
             let item = match input {
                 Input::Text(text) if text.is_empty() => Err(attend_engine::Error::EmptyInput),
-                Input::Text(text) => embedder.items(&[&text], embed.role).map(|mut items| items.pop()),
+                Input::Text(text) => embedder.items_behind(prompt, &[&text]).map(|mut items| items.pop()),
                 Input::Tokens(ids) => embedder.item_of(ids).map(Some),
             };
             let place = |error| attend_engine::Error::Input { index, source: Box::new(plain(error)) };
             let mut item = item.map_err(place)?.ok_or_else(|| Failure::fault("a text gave no item"))?;
-            item.dimensions = embed.dimensions;
+            (item.dimensions, item.normalize) = (embed.dimensions, embed.normalize);
             Ok(item)
         };
         embed.inputs.into_iter().enumerate().map(one).collect()

@@ -1,7 +1,7 @@
 //! The one thread that computes a model: it takes requests that were made ready, steps its schedule, and computes tasks in
 //! between, so that a long task and a stream share the model step by step.
 
-use super::ask::{Listener, Piece, Prepared, Said, Task, Ticket, Vectors};
+use super::ask::{Compute, Gone, Listener, Piece, Prepared, Said, Ticket, Vectors};
 use super::health::Health;
 use super::queue::Place;
 use super::tools::Tools;
@@ -29,21 +29,21 @@ pub struct Turns<'a, S: LogitsSource> {
     pub schedule: Option<Schedule<'a, S>>,
     /// None: nothing but text is asked for.
     pub tools: Option<&'a Tools<'a>>,
-    pub inbox: Receiver<Prepared>,
+    pub inbox: Receiver<Prepared<'a>>,
     pub figures: ModelFigures,
     pub health: Arc<Health>,
     pub bytes_per_token: u64,
-    state: State,
+    state: State<'a>,
 }
 
 /// What goes on at present.
 #[derive(Default)]
-struct State {
+struct State<'a> {
     /// Prompts of requests, by the schedule's key.
     open: BTreeMap<usize, Open>,
     next: usize,
     vectors: VecDeque<(Vec<Item>, oneshot::Sender<Vectors>, Ticket)>,
-    tasks: VecDeque<Task>,
+    tasks: VecDeque<(Compute<'a>, Gone, Ticket)>,
     preempted: u64,
 }
 
@@ -63,7 +63,7 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
     pub fn new(
         schedule: Option<Schedule<'a, S>>,
         tools: Option<&'a Tools<'a>>,
-        inbox: Receiver<Prepared>,
+        inbox: Receiver<Prepared<'a>>,
         (figures, health, bytes_per_token): (ModelFigures, Arc<Health>, u64),
     ) -> Turns<'a, S> {
         Turns { schedule, tools, inbox, figures, health, bytes_per_token, state: State::default() }
@@ -74,8 +74,8 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
         while self.receive() {
             self.drop_gone();
             self.compute_vectors();
-            if let Some(task) = self.state.tasks.pop_front() {
-                self.compute(task);
+            if let Some((compute, gone, ticket)) = self.state.tasks.pop_front() {
+                self.compute(compute, &gone, ticket);
             }
             self.step();
         }
@@ -108,7 +108,7 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
         }
     }
 
-    fn take(&mut self, request: Prepared) {
+    fn take(&mut self, request: Prepared<'a>) {
         match request {
             Prepared::Answers { ready, stream, to, ticket } => {
                 let Some(schedule) = &mut self.schedule else { return };
@@ -122,7 +122,7 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
                 }
             }
             Prepared::Embed { items, to, ticket } => self.state.vectors.push_back((items, to, ticket)),
-            Prepared::Task(task) => self.state.tasks.push_back(task),
+            Prepared::Task { compute, gone, ticket } => self.state.tasks.push_back((compute, gone, ticket)),
         }
     }
 
@@ -138,7 +138,7 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
                 !gone
             });
         }
-        tasks.retain(|task| !(task.gone)());
+        tasks.retain(|(_, gone, _)| !gone());
         vectors.retain(|(_, to, _)| !to.is_closed());
     }
 
@@ -266,14 +266,12 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
         self.figures.faults.inc();
     }
 
-    fn compute(&mut self, task: Task) {
-        let Some(tools) = self.tools else { return };
-        let Task { work, gone, ticket } = task;
+    fn compute(&mut self, compute: Compute<'a>, gone: &Gone, ticket: Ticket) {
         self.figures.queued.observe(ticket.came.elapsed().as_secs_f64());
         drop(ticket);
         let halted = Arc::clone(&self.health);
         let done = catch_unwind(AssertUnwindSafe(|| {
-            work(tools, &mut |step| {
+            compute(&mut |step| {
                 self.figures.embedded_tokens.inc_by(step.tokens as u64);
                 self.between();
                 if gone() || halted.is_halted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -319,144 +317,4 @@ fn words(panic: &(dyn Any + Send)) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::queue::Queue;
-    use super::*;
-    use attend_engine::source::{Feed, RowSink};
-    use attend_engine::{Error, Finish, GenerateOptions, Limits, Prompt, Ready, Surroundings};
-    use std::sync::mpsc;
-    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-
-    /// Counts its tokens; panics, or fails, when it is fed a certain one.
-    struct Trap;
-
-    const PANIC: u32 = 7;
-    const FAIL: u32 = 8;
-
-    impl LogitsSource for Trap {
-        type State = usize;
-
-        fn vocab(&self) -> usize {
-            10
-        }
-
-        fn input_vocab(&self) -> usize {
-            10
-        }
-
-        fn start(&self, _: usize, _: Option<&[u32]>) -> Result<usize, Error> {
-            Ok(0)
-        }
-
-        fn fork(&self, state: &usize) -> usize {
-            *state
-        }
-
-        fn truncate(&self, state: &mut usize, len: usize) {
-            *state = len;
-        }
-
-        fn feed(&self, feeds: &mut [Feed<'_, usize>], sink: &mut RowSink<'_>) -> Result<(), Error> {
-            for (index, feed) in feeds.iter_mut().enumerate() {
-                for (at, &token) in feed.tokens.iter().enumerate() {
-                    assert!(token != PANIC, "the trap");
-                    if token == FAIL {
-                        return Err(Error::DamagedAnswer);
-                    }
-                    *feed.state += 1;
-                    if at >= feed.rows_from {
-                        let row: Vec<f32> = (0..10).map(|id| if id == *feed.state % 5 { 5.0 } else { 0.0 }).collect();
-                        sink(index, at, &row)?;
-                    }
-                }
-            }
-            Ok(())
-        }
-    }
-
-    fn around() -> Surroundings {
-        Surroundings { context: Some(100), chunk: 8, end_ids: Vec::new() }
-    }
-
-    fn ready(prompt: &[u32], tokens: usize) -> Ready {
-        let mut options = GenerateOptions::default();
-        options.length.max_tokens = Some(tokens);
-        Ready::new(&Trap, None, &around(), Prompt::tokens(prompt), Arc::new(options)).expect("in order")
-    }
-
-    /// Runs requests through a loop of their own, with room for so many at once; what was said to each.
-    fn run(
-        requests: &[(&[u32], usize)],
-        sequences: usize,
-    ) -> (Vec<UnboundedReceiver<Said>>, Arc<Health>, ModelFigures) {
-        let figures = crate::figures::Figures::default().of_model("trap");
-        let health = Arc::new(Health::default());
-        let queue = Queue::new(100, figures.waiting.clone());
-        let (sender, inbox) = mpsc::channel();
-        let mut heard = Vec::new();
-        for (prompt, tokens) in requests {
-            let (to, from) = unbounded_channel();
-            let place = queue.enter().map(Arc::new);
-            let ticket = Ticket { came: Instant::now(), place };
-            let ready = vec![ready(prompt, *tokens)];
-            assert!(sender.send(Prepared::Answers { ready, stream: true, to, ticket }).is_ok());
-            heard.push(from);
-        }
-        drop(sender);
-        let (around, limits) = (around(), Limits { sequences, tokens: 1 << 20 });
-        let schedule = Schedule::new(&Trap, None, &around, limits);
-        Turns::new(Some(schedule), None, inbox, (figures.clone(), Arc::clone(&health), 1)).run();
-        (heard, health, figures)
-    }
-
-    fn last(from: &mut UnboundedReceiver<Said>) -> Said {
-        let mut last = None;
-        while let Ok(said) = from.try_recv() {
-            last = Some(said);
-        }
-        last.expect("something was said")
-    }
-
-    #[test]
-    fn a_panic_fails_those_in_the_step_and_no_others() {
-        for trap in [PANIC, FAIL] {
-            let requests: [(&[u32], usize); 4] = [(&[1, 2], 20), (&[1, trap], 5), (&[1, 2, 3], 6), (&[4], 3)];
-            let (mut heard, health, figures) = run(&requests, 2);
-            for from in &mut heard[..2] {
-                let Said::Failed(failure) = last(from) else { panic!("it was in the step") };
-                assert_eq!(failure.status.as_u16(), 500);
-                assert!(failure.detail.is_some());
-            }
-            for from in &mut heard[2..] {
-                let Said::Done { output, .. } = last(from) else { panic!("it waited, and goes on") };
-                assert_eq!(output.choices[0].finish, Finish::MaxTokens);
-            }
-            assert_eq!(health.trouble(), None, "the next request was answered");
-            assert_eq!((figures.faults.get(), figures.running.get(), figures.waiting.get()), (2, 0, 0));
-        }
-    }
-
-    #[test]
-    fn one_panic_after_the_other_is_trouble() {
-        let requests: [(&[u32], usize); 3] = [(&[PANIC], 5), (&[PANIC], 5), (&[PANIC], 5)];
-        assert!(run(&requests, 1).1.trouble().is_some());
-    }
-
-    #[test]
-    fn who_left_is_forgotten() {
-        let requests: [(&[u32], usize); 2] = [(&[1], 50), (&[2], 50)];
-        let (to, from) = unbounded_channel();
-        drop(from);
-        let (sender, inbox) = mpsc::channel();
-        let figures = crate::figures::Figures::default().of_model("trap");
-        for (prompt, tokens) in requests {
-            let (ready, ticket) = (vec![ready(prompt, tokens)], Ticket { came: Instant::now(), place: None });
-            assert!(sender.send(Prepared::Answers { ready, stream: true, to: to.clone(), ticket }).is_ok());
-        }
-        drop(sender);
-        let around = around();
-        let schedule = Schedule::new(&Trap, None, &around, Limits::default());
-        Turns::new(Some(schedule), None, inbox, (figures.clone(), Arc::default(), 1)).run();
-        assert_eq!(figures.generated_tokens.get(), 0);
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::front::routes::Asked;
 use crate::front::{reply, sse};
-use crate::host::ask::{Generate, Piece, Source};
+use crate::host::ask::{Generate, Piece, Source, Taken};
 use crate::limits::Limits;
 use attend_engine::{Finish, Output, TokenLogprob};
 use attend_text::{Render, Tokenizer};
@@ -67,12 +67,14 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     };
     let render = Render { messages: Value::Array(messages), add_generation_prompt: true, extra, ..Render::default() };
     let Params { given, stream, usage, .. } = params;
-    let from = model.generate(Generate { sources: vec![Source::Chat(Box::new(render))], given, stream })?;
+    let from =
+        model.generate(Generate { sources: vec![Source::Chat(Box::new(render))], writing: None, given, stream })?;
     if stream {
         let format = Stream { head, tokenizer, usage: usage.then(Usage::default) };
         return sse::respond(from, format, record, model).await;
     }
-    let outputs = sse::collect(from, &record, &model).await?;
+    let outputs: Vec<Output> =
+        sse::collect(from, &record, &model).await?.into_iter().map(|(_, output)| output).collect();
     Ok(reply::json(StatusCode::OK, &whole(&head, &tokenizer, &outputs)))
 }
 
@@ -183,7 +185,7 @@ impl Stream {
 }
 
 impl sse::Format for Stream {
-    fn begin(&mut self, _: &[usize]) -> String {
+    fn begin(&mut self, _: &[Taken]) -> String {
         let first = |index| self.chunk(index, json!({"role": "assistant", "content": ""}), Value::Null, None);
         (0..self.head.choices).map(first).collect()
     }

@@ -6,7 +6,7 @@ use super::{DONE, Usage, event, now, reason};
 use crate::failure::Failure;
 use crate::front::routes::Asked;
 use crate::front::{reply, sse};
-use crate::host::ask::{Generate, Piece, Source};
+use crate::host::ask::{Generate, Piece, Source, Taken};
 use attend_engine::{Choice, Finish, Output};
 use attend_text::Tokenizer;
 use axum::body::Body;
@@ -71,12 +71,13 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     };
     let sources = prompts.into_iter().map(source).collect();
     let Params { given, stream, usage, .. } = params;
-    let from = model.generate(Generate { sources, given, stream })?;
+    let from = model.generate(Generate { sources, writing: None, given, stream })?;
     if stream {
         let format = Stream { head, tokenizer, usage: usage.then(Usage::default), offsets: Default::default() };
         return sse::respond(from, format, record, model).await;
     }
-    let outputs = sse::collect(from, &record, &model).await?;
+    let outputs: Vec<Output> =
+        sse::collect(from, &record, &model).await?.into_iter().map(|(_, output)| output).collect();
     Ok(reply::json(StatusCode::OK, &whole(&head, &tokenizer, &outputs)))
 }
 
@@ -178,7 +179,7 @@ impl Stream {
 }
 
 impl sse::Format for Stream {
-    fn begin(&mut self, _: &[usize]) -> String {
+    fn begin(&mut self, _: &[Taken]) -> String {
         let this = &*self;
         let texts = this.head.echo.iter().flatten().enumerate();
         let chunks = texts.flat_map(|(prompt, text)| {

@@ -41,7 +41,7 @@ pub async fn answer(asked: Asked) -> Result<http::Response<Body>, Failure> {
         Text::Tokens(ids) => Input::Tokens(ids),
     };
     let inputs = inputs.into_iter().map(input).collect();
-    let found = model.embed(Embed { inputs, role, dimensions, truncate }).await?;
+    let found = model.embed(Embed { role, dimensions, truncate, ..Embed::new(inputs) }).await?;
     let tokens: usize = found.iter().map(|embedding| embedding.tokens).sum();
     record.prompt_tokens.store(tokens, Ordering::Relaxed);
     let data: Vec<Entry<'_>> = found.iter().enumerate().map(|(index, found)| entry(index, found, base64)).collect();

@@ -174,13 +174,20 @@ pub fn finish(fields: Fields, mut params: Params, limits: &Limits) -> Result<Par
     if params.choices > 1 {
         params.set(name, params.choices);
     }
-    // Types are the engine's to check, and what is wrong must be known before the request takes a place in a queue.
+    check(&params.given)?;
+    Ok(params)
+}
+
+/// Types and ranges are the engine's to check, and what is wrong must be known before a request takes a place in a queue.
+///
+/// # Errors
+/// Values that the engine does not take.
+pub fn check(given: &[(String, Value)]) -> Result<(), Failure> {
     let mut options = GenerateOptions::default();
-    for (name, value) in &params.given {
+    for (name, value) in given {
         options.set(name, value.clone())?;
     }
-    options.validate(usize::MAX)?;
-    Ok(params)
+    Ok(options.validate(usize::MAX)?)
 }
 
 /// A list of token ids.

@@ -2,9 +2,11 @@
 
 mod client;
 mod company;
+mod dialects;
 mod hostile;
 mod openai;
 mod states;
 mod streams;
 mod support;
+mod tasks;
 mod transport;

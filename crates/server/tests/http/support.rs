@@ -182,20 +182,36 @@ pub fn told(tokens: &[&str], follows: &[u32], ends: &[u32]) -> TempDir {
     folder
 }
 
-/// The golden checkpoint of this name with a tokenizer of numbered tokens between CLS and SEP.
+/// The golden checkpoint of this name with a tokenizer of numbered tokens between CLS and SEP, whose fourth is a mask.
 pub fn golden_encoder(case: &str) -> TempDir {
+    golden(case, json!({}))
+}
+
+/// The same with changes to its configuration. Where it writes, nothing stands around texts.
+pub fn golden(case: &str, changes: Value) -> TempDir {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../goldens").join(case);
     let folder = tempfile::tempdir().expect("a folder");
-    for name in ["config.json", "model.safetensors"] {
-        std::fs::copy(from.join(name), folder.path().join(name)).expect("copied");
+    for name in ["config.json", "model.safetensors", "generation_config.json"] {
+        if from.join(name).exists() {
+            std::fs::copy(from.join(name), folder.path().join(name)).expect("copied");
+        }
     }
-    let config: Value = serde_json::from_slice(&std::fs::read(from.join("config.json")).expect("read")).expect("JSON");
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(from.join("config.json")).expect("read")).expect("JSON");
+    config.as_object_mut().expect("an object").extend(changes.as_object().cloned().expect("an object"));
+    std::fs::write(folder.path().join("config.json"), config.to_string()).expect("written");
+    let word = |id: u64| if id == 3 { "[MASK]".into() } else { format!("t{id}") };
     let words: Map<String, Value> =
-        (0..config["vocab_size"].as_u64().expect("a size")).map(|id| (format!("t{id}"), json!(id))).collect();
+        (0..config["vocab_size"].as_u64().expect("a size")).map(|id| (word(id), json!(id))).collect();
+    let encloses = config.get("decoder_start_token_id").is_none();
     let tokenizer = json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-        "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": null,
-        "post_processor": {"type": "BertProcessing", "sep": ["t2", 2], "cls": ["t1", 1]},
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "decoder": null,
+        "added_tokens": [{
+            "id": 3, "content": "[MASK]", "special": true,
+            "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        }],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": encloses.then(|| json!({"type": "BertProcessing", "sep": ["t2", 2], "cls": ["t1", 1]})),
         "model": {"type": "WordLevel", "vocab": words, "unk_token": "t0"},
     });
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("written");

@@ -1,0 +1,92 @@
+//! `/api/tags`, `/api/show`, `/api/ps`, `/api/version`: what there is.
+
+use super::Request;
+use crate::failure::Failure;
+use crate::front::reply;
+use crate::front::routes::Asked;
+use crate::host::{Facts, Model};
+use attend_engine::tasks::Task;
+use axum::body::Body;
+use axum::http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+/// # Errors
+/// None.
+pub async fn version(_: Asked) -> Result<Response<Body>, Failure> {
+    Ok(reply::json(StatusCode::OK, &json!({"version": env!("CARGO_PKG_VERSION")})))
+}
+
+/// The models that can be asked.
+///
+/// # Errors
+/// None.
+pub async fn list(asked: Asked) -> Result<Response<Body>, Failure> {
+    let loaded = asked.app.models.iter().filter_map(|model| Some((model, model.state()?.ok()?)));
+    let models: Vec<Value> = loaded.map(|(model, facts)| describe(model, facts)).collect();
+    Ok(reply::json(StatusCode::OK, &json!({"models": models})))
+}
+
+/// The models in memory, which are the same.
+///
+/// # Errors
+/// None.
+pub async fn running(asked: Asked) -> Result<Response<Body>, Failure> {
+    let loaded = asked.app.models.iter().filter_map(|model| Some((model, model.state()?.ok()?)));
+    let models = loaded.map(|(model, facts)| {
+        let mut object = describe(model, facts);
+        object["size_vram"] = json!(0);
+        object["context_length"] = json!(facts.context);
+        object
+    });
+    Ok(reply::json(StatusCode::OK, &json!({"models": models.collect::<Vec<Value>>()})))
+}
+
+/// # Errors
+/// A name that no model has.
+pub async fn show(asked: Asked) -> Result<Response<Body>, Failure> {
+    let mut request = Request::read(asked).await?;
+    request.fields.ignore(&["verbose", "system", "template", "options"]);
+    request.end()?;
+    let facts = request.model.facts()?;
+    let mut info = json!({"general.architecture": facts.family, "general.parameter_count": facts.parameters});
+    info[format!("{}.context_length", facts.family)] = json!(facts.context);
+    let abilities = [(Task::Run, "completion"), (Task::Embed, "embedding")];
+    let abilities = abilities.iter().filter(|(task, _)| facts.tasks.contains(task)).map(|(_, name)| *name);
+    let object = json!({
+        "modelfile": "",
+        "parameters": "",
+        "template": "",
+        "modified_at": modified(&request.model),
+        "details": details(facts),
+        "model_info": info,
+        "capabilities": abilities.collect::<Vec<&str>>(),
+    });
+    Ok(reply::json(StatusCode::OK, &object))
+}
+
+fn describe(model: &Model, facts: &Facts) -> Value {
+    json!({
+        "name": model.name,
+        "model": model.name,
+        "modified_at": modified(model),
+        "size": facts.weight_bytes,
+        "details": details(facts),
+    })
+}
+
+fn details(facts: &Facts) -> Value {
+    json!({
+        "parent_model": "",
+        "format": "",
+        "family": facts.family,
+        "families": [facts.family],
+        "parameter_size": format!("{:.1}M", facts.parameters as f64 / 1e6),
+        "quantization_level": "",
+    })
+}
+
+/// When it was brought into memory.
+fn modified(model: &Model) -> String {
+    let seconds = i64::try_from(model.created).unwrap_or(0);
+    jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
+}

@@ -35,7 +35,8 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     set("top_k", fields.count("top_k", 0, usize::MAX)?.map(Value::from));
     set("stop", params::stops(&mut fields, "stop_sequences", &limits)?.map(Value::from));
     let stream = fields.flag("stream")?.unwrap_or(false);
-    fields.ignore(&["metadata", "service_tier"]);
+    // None of these changes an answer here.
+    fields.ignore(&["metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics"]);
     fields.end()?;
     let from = model.generate(Generate {
         sources: vec![Source::Chat(Box::new(conversation))],

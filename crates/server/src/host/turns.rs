@@ -126,17 +126,27 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
         }
     }
 
-    /// Forgets requests that nobody waits for any more.
+    /// Forgets requests that nobody waits for any more, and when the server stops those that have not begun.
     fn drop_gone(&mut self) {
         let State { open, tasks, vectors, .. } = &mut self.state;
+        let halted = self.health.is_halted();
         if let Some(schedule) = &mut self.schedule {
             open.retain(|&key, entry| {
-                let gone = entry.to.is_closed();
+                let refused = halted && entry.place.is_some();
+                if refused {
+                    let _ = entry.to.send(Said::Failed(Failure::stopping()));
+                }
+                let gone = refused || entry.to.is_closed();
                 if gone {
                     schedule.cancel(key);
                 }
                 !gone
             });
+        }
+        if halted {
+            // The senders that are dropped say that there is no answer.
+            tasks.clear();
+            vectors.clear();
         }
         tasks.retain(|(_, gone, _)| !gone());
         vectors.retain(|(_, to, _)| !to.is_closed());

@@ -230,3 +230,35 @@ fn one_connection_asks_many_times() {
         }
     }
 }
+
+/// L2: many at once: each is answered as it would be alone, or told at once to come again.
+#[test]
+fn a_burst_is_answered_or_refused() {
+    let mut setup = tiny_setup(json!({}), Some(8 * 64 * BYTES_PER_TOKEN));
+    setup.limits.queue = 40;
+    let serving = setup.ready();
+    let body = |index: usize| json!({"prompt": format!("t{} t{}", 3 + index % 50, 5 + index % 7), "max_tokens": 60});
+    let alone: Vec<Value> = (0..50 * 7).map(|index| serving.post("/v1/completions", &body(index)).good()).collect();
+    let counts = thread::scope(|scope| {
+        let ask = |index: usize| {
+            let (serving, alone) = (&serving, &alone);
+            move || {
+                let answer = serving.post("/v1/completions", &body(index));
+                match answer.status {
+                    200 => assert_eq!(answer.json()["choices"], alone[index]["choices"]),
+                    _ => drop(answer.refused(429)),
+                }
+                answer.status
+            }
+        };
+        let clients: Vec<_> = (0..256).map(|index| scope.spawn(ask(index))).collect();
+        let statuses: Vec<u16> = clients.into_iter().map(|client| client.join().expect("an answer")).collect();
+        (
+            statuses.iter().filter(|status| **status == 200).count(),
+            statuses.iter().filter(|status| **status == 429).count(),
+        )
+    });
+    assert!(counts.0 >= 40 && counts.0 + counts.1 == 256, "{counts:?}");
+    serving.until_idle();
+    serving.post("/v1/completions", &body(0)).good();
+}

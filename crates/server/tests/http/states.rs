@@ -1,7 +1,7 @@
 //! Loading, failing, stopping: what the server says of itself is true.
 
 use crate::client::{self, chunk, connect, request};
-use crate::support::{Setup, loader, parts, tiny, tiny_server, tiny_setup};
+use crate::support::{BYTES_PER_TOKEN, Setup, loader, parts, tiny, tiny_server, tiny_setup};
 use attend_server::{Keys, Limits};
 use attend_testkit::files::{model, safetensors};
 use serde_json::json;
@@ -111,6 +111,28 @@ fn what_takes_too_long_is_cut_with_its_end() {
     assert!(answer["choices"][0]["text"].as_str().is_some_and(|text| !text.is_empty()), "what was made is given");
     assert_eq!(serving.ended(), Ok(()));
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn who_still_waits_at_the_end_is_told_so() {
+    let mut setup = tiny_setup(json!({"max_position_embeddings": 60_000}), Some(60_000 * BYTES_PER_TOKEN));
+    setup.limits = Limits { grace: Duration::from_millis(300), ..Limits::default() };
+    let mut serving = setup.ready();
+    let body = json!({"prompt": vec![5; 40_000], "max_tokens": 19_000, "ignore_eos": true});
+    let ask = || {
+        let mut connection = connect(serving.address);
+        let bytes = request("POST", "/v1/completions", &[], body.to_string().as_bytes());
+        connection.write_all(&bytes).expect("sent");
+        BufReader::new(connection)
+    };
+    let mut first = ask();
+    serving.until("running", || serving.figure("requests_running") == 1.0);
+    let mut second = ask();
+    serving.until("waiting", || serving.figure("requests_waiting") == 1.0);
+    serving.stop();
+    assert_eq!(client::read(&mut second).expect("an answer").refused(503)["code"], "stopping");
+    assert_eq!(client::read(&mut first).expect("an answer").good()["choices"][0]["finish_reason"], "abort");
+    assert_eq!(serving.ended(), Ok(()));
 }
 
 /// API-16: without a key nothing is answered but health, however the path is spelled.

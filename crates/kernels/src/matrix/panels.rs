@@ -97,6 +97,22 @@ fn heads_of<B: Packed>(panel_bytes: usize) -> usize {
     (panel_bytes / (WIDTH * B::BYTES) * B::HEAD).next_multiple_of(LINE)
 }
 
+/// Head and codes of each block of a panel.
+#[inline(always)]
+fn blocks<B: Packed>(panel: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let (heads, codes) = sections::<B>(panel);
+    heads.chunks_exact(B::HEAD).zip(codes.chunks_exact(B::CODES))
+}
+
+/// Whether codes are signed bytes, and what is taken off them.
+#[inline(always)]
+fn coding<B: Packed>() -> (bool, i32) {
+    match B::CODING {
+        Coding::Unsigned { zero } => (false, i32::from(zero)),
+        Coding::Signed | Coding::Table(_) => (true, 0),
+    }
+}
+
 /// Lays elements of `N` bytes side by side, a few inputs at a time, so that what is written stays in the first cache.
 fn interleave<const N: usize>(rows: &[u8], row_bytes: usize, panel: &mut [u8]) {
     const INPUTS: usize = 64;
@@ -201,11 +217,8 @@ impl<B: Packed> Kernel for LaneOfBlocks<'_, B> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
         let (mut scales, mut minima) = ([[0.0; WIDTH]; MAX_SUBS], [[0.0; WIDTH]; MAX_SUBS]);
-        let signed = !matches!(B::CODING, Coding::Unsigned { .. });
-        let zero = if let Coding::Unsigned { zero } = B::CODING { i32::from(zero) } else { 0 };
-        let (heads, codes) = sections::<B>(self.panel);
-        let blocks = heads.chunks_exact(B::HEAD).zip(codes.chunks_exact(B::CODES));
-        for ((head, codes), out) in blocks.zip(self.out.chunks_exact_mut(B::LEN)) {
+        let (signed, zero) = coding::<B>();
+        for ((head, codes), out) in blocks::<B>(self.panel).zip(self.out.chunks_exact_mut(B::LEN)) {
             B::unpack_head(l, head, &mut scales, &mut minima);
             for (run, out) in out.chunks_exact_mut(RUN).enumerate() {
                 let groups = run_of::<B>(codes, run);
@@ -235,10 +248,8 @@ impl<B: Packed> Kernel for WidenBlocks<'_, B> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
         let (mut scales, mut minima) = ([[0.0; WIDTH]; MAX_SUBS], [[0.0; WIDTH]; MAX_SUBS]);
-        let signed = !matches!(B::CODING, Coding::Unsigned { .. });
-        let zero = if let Coding::Unsigned { zero } = B::CODING { i32::from(zero) } else { 0 };
-        let (heads, codes) = sections::<B>(self.panel);
-        let blocks = heads.chunks_exact(B::HEAD).zip(codes.chunks_exact(B::CODES)).skip(self.inputs.start / B::LEN);
+        let (signed, zero) = coding::<B>();
+        let blocks = blocks::<B>(self.panel).skip(self.inputs.start / B::LEN);
         for ((head, codes), out) in blocks.zip(self.out[..self.inputs.len()].chunks_exact_mut(B::LEN)) {
             B::unpack_head(l, head, &mut scales, &mut minima);
             for (run, out) in out.chunks_exact_mut(RUN).enumerate() {

@@ -7,6 +7,7 @@ use crate::generate::{Handler, answer, answer_all};
 use crate::model_source::ModelSource;
 use crate::options::GenerateOptions;
 use crate::output::{Output, Prompt};
+use crate::prefix::{PrefixCache, Prefixes, SourcePrefixes};
 use crate::request::{Ready, Surroundings};
 use crate::schedule::{Draft, EachHandler, Limits, Schedule};
 use crate::score::{Method, Perplexity, Score, perplexity, score};
@@ -16,7 +17,7 @@ use attend_kernels::DType;
 use attend_model::cost::{cross_bytes_per_token, kv_bytes_per_token};
 use attend_model::{Described, Loaded, memory};
 use attend_nn::spec::Body;
-use attend_nn::{KvTypes, RunOptions};
+use attend_nn::{CacheBlock, KvTypes, RunOptions};
 use attend_text::Tokenizer;
 use serde_json::Value;
 use std::ops::ControlFlow;
@@ -51,6 +52,7 @@ pub struct Engine<'m> {
     tokenizer: Option<&'m Tokenizer>,
     around: Surroundings,
     draft: Option<&'m Engine<'m>>,
+    prefixes: Option<PrefixCache<CacheBlock>>,
 }
 
 impl<'m> Engine<'m> {
@@ -69,7 +71,7 @@ impl<'m> Engine<'m> {
             (asked, model) => asked.or(model),
         };
         let around = Surroundings { context, chunk: options.chunk, end_ids: end_ids(described, tokenizer) };
-        Ok(Engine { source, described, tokenizer, around, draft: None })
+        Ok(Engine { source, described, tokenizer, around, draft: None, prefixes: None })
     }
 
     /// Lets a smaller model guess what this one will say; see [`Schedule::with_draft`]. Answers stay the same.
@@ -87,6 +89,17 @@ impl<'m> Engine<'m> {
             }
         }
         Ok(Engine { draft, ..self })
+    }
+
+    /// Lets requests begin with the keys and values of what earlier ones have in common with them. Answers stay the same. The
+    /// cache's instance must mean this model with its adapters and no other.
+    pub fn with_prefix_cache(self, prefixes: Option<PrefixCache<CacheBlock>>) -> Engine<'m> {
+        Engine { prefixes, ..self }
+    }
+
+    /// What requests begin with.
+    pub fn prefix_cache(&self) -> Option<&PrefixCache<CacheBlock>> {
+        self.prefixes.as_ref()
     }
 
     /// The draft model.
@@ -210,7 +223,12 @@ impl<'m> Engine<'m> {
     /// A loop over this model for requests that come and go; prompts must be [complete](Engine::complete).
     pub fn schedule(&self, limits: Limits) -> Schedule<'_, ModelSource<'m>> {
         let draft = self.draft.map(|draft| Draft { source: &draft.source, context: draft.around.context });
-        Schedule::new(&self.source, self.vocabulary(), &self.around, limits).with_draft(draft)
+        let prefixes = self.prefixes.clone().map(|cache| {
+            let prefixes: Box<dyn Prefixes<_>> = Box::new(SourcePrefixes { source: &self.source, cache });
+            prefixes
+        });
+        let schedule = Schedule::new(&self.source, self.vocabulary(), &self.around, limits);
+        schedule.with_draft(draft).with_prefixes(prefixes)
     }
 
     /// How much is worked on at once, so that keys and values stay below [`HELD_BYTES`] and a quarter of the memory that is

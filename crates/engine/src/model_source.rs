@@ -1,9 +1,12 @@
 //! The model as a source of logits.
 
 use crate::error::Error;
+use crate::prefix::BlockSource;
+use crate::prefix::tree::{Payload, Weight};
 use crate::source::{Feed, LogitsSource, RowSink, Start};
+use attend_kernels::Mask;
 use attend_nn::spec::{Body, Head, ModelSpec, Position, RopeScaling, Stack, StackKind};
-use attend_nn::{Batch, KvCache, KvTypes, Memory, Model, Nobody, RunOptions, Sequence};
+use attend_nn::{Batch, CacheBlock, KvCache, KvTypes, Memory, Model, Nobody, RunOptions, Sequence};
 
 /// Rows that go through the output matrix at once: a long prompt's log-probabilities never need all of its rows, each as
 /// long as the vocabulary, at the same time.
@@ -18,6 +21,8 @@ pub struct ModelSource<'m> {
     run: RunOptions,
     /// The length beyond which LongRoPE changes its frequencies, where the model has it.
     regime: Option<usize>,
+    /// The length from which on dynamic NTK's frequencies depend on the prompt's, where the model has it.
+    dynamic: Option<usize>,
     /// The most tokens of a step in which a sequence is computed anew.
     chunk: usize,
 }
@@ -55,7 +60,8 @@ impl<'m> ModelSource<'m> {
             vocab: head.vocab,
             types,
             run,
-            regime: regime(spec.output_stack()),
+            regime: scalings(spec.output_stack(), |lengths| lengths.regime),
+            dynamic: scalings(spec.output_stack(), |lengths| lengths.dynamic),
             chunk: chunk.max(1),
         })
     }
@@ -180,24 +186,77 @@ fn packs<'s, 'a>(starts: &'s [Start<'a>], tokens: usize) -> Vec<&'s [Start<'a>]>
     packs
 }
 
-/// The original length of a stack's LongRoPE.
-fn regime(stack: &Stack) -> Option<usize> {
-    stack.layers.iter().find_map(|layer| match &layer.attention.position {
-        Position::Rope(rope) => match rope.scaling {
-            RopeScaling::Long { original, .. } => Some(original),
+/// The lengths beyond which rotary frequencies depend on a sequence's.
+#[derive(Default)]
+struct Lengths {
+    regime: Option<usize>,
+    dynamic: Option<usize>,
+}
+
+impl Lengths {
+    fn of(scaling: &RopeScaling) -> Lengths {
+        match *scaling {
+            RopeScaling::Long { original, .. } => Lengths { regime: Some(original), ..Lengths::default() },
+            RopeScaling::Dynamic { original, .. } => Lengths { dynamic: Some(original), ..Lengths::default() },
             RopeScaling::None
             | RopeScaling::Linear { .. }
-            | RopeScaling::Dynamic { .. }
             | RopeScaling::Llama3 { .. }
             | RopeScaling::Yarn { .. }
-            | RopeScaling::Divisors { .. } => None,
-        },
+            | RopeScaling::Divisors { .. } => Lengths::default(),
+        }
+    }
+}
+
+/// The least of these lengths in a stack.
+fn scalings(stack: &Stack, length: impl Fn(Lengths) -> Option<usize>) -> Option<usize> {
+    let lengths = stack.layers.iter().filter_map(|layer| match &layer.attention.position {
+        Position::Rope(rope) => length(Lengths::of(&rope.scaling)),
         Position::None
         | Position::Alibi(_)
         | Position::RelativeBias(_)
         | Position::StackBias
         | Position::Disentangled(_) => None,
-    })
+    });
+    lengths.min()
+}
+
+impl Weight for CacheBlock {
+    fn bytes(&self) -> u64 {
+        self.bytes() as u64
+    }
+}
+
+impl Payload for CacheBlock {
+    fn is_used(&self) -> bool {
+        self.is_shared()
+    }
+}
+
+impl BlockSource for ModelSource<'_> {
+    type Block = CacheBlock;
+
+    fn kind(&self, state: &SequenceState) -> Option<String> {
+        let sees_back = |mask: Mask| match mask {
+            Mask::Causal | Mask::Chunked { .. } | Mask::Window { right: 0, .. } => true,
+            Mask::Full | Mask::Prefix { .. } | Mask::Window { .. } => false,
+        };
+        let mut layers = self.spec().output_stack().layers.iter();
+        let long = self.regime.map(|original| state.rope_length > original);
+        let dynamic = self.dynamic.map(|original| state.rope_length.max(original));
+        let kind = || format!("{:?} {:?} {long:?} {dynamic:?}", self.types, self.run);
+        layers.all(|layer| sees_back(layer.attention.mask)).then(kind)
+    }
+
+    fn block(&self, state: &SequenceState, index: usize) -> Option<CacheBlock> {
+        state.cache.block(index)
+    }
+
+    fn resume(&self, state: &mut SequenceState, tokens: &[u32], blocks: &[&CacheBlock]) {
+        blocks.iter().for_each(|block| state.cache.push_block(block));
+        if self.regime.is_some() {
+            state.tokens.extend_from_slice(tokens);
+        }
+    }
 }
 
 impl LogitsSource for ModelSource<'_> {

@@ -99,6 +99,9 @@ pub struct Choice {
 pub struct Usage {
     /// The prompt, encoder and decoder tokens together.
     pub prompt_tokens: usize,
+    /// Those of them that an earlier request had in common, and that were not computed again.
+    #[serde(default)]
+    pub cached_tokens: usize,
     /// All choices together, end tokens included.
     pub completion_tokens: usize,
     pub total_tokens: usize,

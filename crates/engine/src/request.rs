@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::options::GenerateOptions;
 use crate::output::{Finish, Prompt};
+use crate::prefix::Past;
 use crate::rng::fresh_seed;
 use crate::sampler::chain::{Chain, Rules};
 use crate::sampler::dry::Breakers;
@@ -41,6 +42,7 @@ pub struct Ready {
     pub(crate) at_max: Finish,
     pub(crate) seed: u64,
     pub(crate) notices: Vec<String>,
+    salt: String,
 }
 
 impl Ready {
@@ -78,7 +80,18 @@ impl Ready {
         };
         let chain = Chain::new(&options, &rules);
         let seed = options.sampling.seed.unwrap_or_else(fresh_seed);
-        Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, seed, notices })
+        Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, seed, notices, salt: String::new() })
+    }
+
+    /// The same, which shares its past with requests of the same salt only, where pasts are shared
+    /// ([`crate::prefix`]): what others have asked can then not be told from how fast an answer comes.
+    pub fn salted(self, salt: impl Into<String>) -> Ready {
+        Ready { salt: salt.into(), ..self }
+    }
+
+    /// A past of the request's decoder, as it is shared.
+    pub(crate) fn past<'r>(&'r self, tokens: &'r [u32]) -> Past<'r> {
+        Past { tokens, encoder_ids: self.prompt.encoder_ids.as_deref(), salt: &self.salt }
     }
 
     /// The decoder's tokens before its first answer.

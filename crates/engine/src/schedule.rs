@@ -7,10 +7,11 @@
 use crate::error::Error;
 use crate::options::GenerateOptions;
 use crate::output::{Event, Output, Prompt};
+use crate::prefix::Prefixes;
 use crate::request::{Ready, Surroundings};
 use crate::source::{LogitsSource, Start};
 use crate::vocabulary::Vocabulary;
-use crate::work::{Part, Room, Work};
+use crate::work::{Around, Part, Room, Work};
 use attend_nn::BLOCK_TOKENS;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -51,6 +52,7 @@ pub struct Draft<'a, S> {
 pub struct Schedule<'a, S: LogitsSource> {
     source: &'a S,
     draft: Option<Draft<'a, S>>,
+    prefixes: Option<Box<dyn Prefixes<S::State> + 'a>>,
     vocabulary: Option<&'a dyn Vocabulary>,
     around: &'a Surroundings,
     limits: Limits,
@@ -90,12 +92,18 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         limits: Limits,
     ) -> Schedule<'a, S> {
         let (waiting, running) = (VecDeque::new(), Vec::new());
-        Schedule { source, draft: None, vocabulary, around, limits, waiting, running, preempted: 0 }
+        Schedule { source, draft: None, prefixes: None, vocabulary, around, limits, waiting, running, preempted: 0 }
     }
 
     /// Lets a draft model guess for requests of one choice. Keys and values of its own are not counted in the limits.
     pub fn with_draft(self, draft: Option<Draft<'a, S>>) -> Schedule<'a, S> {
         Schedule { draft, ..self }
+    }
+
+    /// Lets requests begin with what earlier ones have in common with them. What is kept for that is not counted in the
+    /// limits.
+    pub fn with_prefixes(self, prefixes: Option<Box<dyn Prefixes<S::State> + 'a>>) -> Schedule<'a, S> {
+        Schedule { prefixes, ..self }
     }
 
     /// Adds a request behind those that wait. `key` is the caller's name for it.
@@ -168,11 +176,12 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         let fed = self.feed()?;
         let mut fed = fed.into_iter();
         let draft = self.draft.as_ref().map(|draft| draft.source);
+        let around = Around { source: self.source, draft, prefixes: self.prefixes.as_deref() };
         let mut open = Vec::with_capacity(self.running.len());
         for mut entry in std::mem::take(&mut self.running) {
             let key = entry.key;
             let done = match fed.next() {
-                Some(true) => entry.work.advance(self.source, draft, &mut |event| on(key, event)),
+                Some(true) => entry.work.advance(around, &mut |event| on(key, event)),
                 Some(false) | None => Ok(false),
             };
             match done {
@@ -236,7 +245,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         for (mut entry, state) in joining.into_iter().zip(states) {
             match state {
                 Ok(state) => {
-                    entry.work.begin(state);
+                    entry.work.begin(state, self.prefixes.as_deref());
                     self.running.push(entry);
                 }
                 Err(error) => failed.push((entry.key, Err(error))),

@@ -48,6 +48,10 @@ struct LayerCache {
     blocks: Vec<Arc<Block>>,
 }
 
+/// Keys and values of [`BLOCK_TOKENS`] tokens in every layer, shared with the caches that hold them.
+#[derive(Debug, Clone)]
+pub struct CacheBlock(Vec<Arc<Block>>);
+
 /// Keys and values of [`BLOCK_TOKENS`] tokens: [kv_head][token][dim] in the cache's types.
 #[derive(Debug, Clone)]
 struct Block {
@@ -104,9 +108,30 @@ impl KvCache {
         self.clone()
     }
 
+    /// A block in every layer. None: it is not whole.
+    pub fn block(&self, index: usize) -> Option<CacheBlock> {
+        if index >= self.len / BLOCK_TOKENS {
+            return None;
+        }
+        self.layers.iter().map(|layer| layer.blocks.get(index).cloned()).collect::<Option<Vec<_>>>().map(CacheBlock)
+    }
+
+    /// Adds the tokens of a block of another cache of the same model and types, which had the same tokens before them.
+    ///
+    /// # Panics
+    /// On a cache whose last block is not whole, and on a block of another number of layers.
+    pub fn push_block(&mut self, block: &CacheBlock) {
+        assert!(self.len.is_multiple_of(BLOCK_TOKENS), "{} tokens are no whole blocks", self.len);
+        assert_eq!(self.layers.len(), block.0.len(), "layers of a cache and of a block");
+        for (layer, block) in self.layers.iter_mut().zip(&block.0) {
+            layer.blocks.push(block.clone());
+        }
+        self.len += BLOCK_TOKENS;
+    }
+
     /// Bytes of the blocks this cache refers to, shared ones counted in full.
     pub fn bytes(&self) -> usize {
-        self.layers.iter().flat_map(|layer| &layer.blocks).map(|block| block.key.len() + block.value.len()).sum()
+        self.layers.iter().flat_map(|layer| &layer.blocks).map(|block| block.bytes()).sum()
     }
 
     /// Writes keys `[T, K*Dh]` and values `[T, K*Dv]` (none where they are the start of the keys) of the tokens
@@ -149,6 +174,24 @@ impl KvCache {
             first: 0,
             len,
         }
+    }
+}
+
+impl CacheBlock {
+    /// Bytes in all layers together.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|block| block.bytes()).sum()
+    }
+
+    /// Whether a cache, or another clone of this, holds it too.
+    pub fn is_shared(&self) -> bool {
+        self.0.iter().any(|block| Arc::strong_count(block) > 1)
+    }
+}
+
+impl Block {
+    fn bytes(&self) -> usize {
+        self.key.len() + self.value.len()
     }
 }
 

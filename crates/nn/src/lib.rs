@@ -34,7 +34,7 @@ mod walk;
 pub use assemble::WeightSource;
 pub use attention::AttentionKind;
 pub use batch::{Batch, Encoded, Sequence};
-pub use cache::{BLOCK_TOKENS, KvCache, KvTypes, Memory};
+pub use cache::{BLOCK_TOKENS, CacheBlock, KvCache, KvTypes, Memory};
 pub use change::{Changes, Weights};
 pub use error::Error;
 pub use grads::Gradients;

@@ -15,21 +15,32 @@ use crate::error::Error;
 use crate::generate::Handler;
 use crate::logprobs::{Distribution, TokenLogprob};
 use crate::output::{Choice, Event, Finish, Guesses, Output, Timings, Usage};
+use crate::prefix::Prefixes;
 use crate::request::Ready;
 use crate::schedule::Draft;
 use crate::source::{LogitsSource, Start};
 use crate::vocabulary::Vocabulary;
 use choice::Answer;
 use std::time::Instant;
-pub(crate) use strand::Part;
+pub(crate) use strand::{Part, Room};
 use strand::{Strand, Wanted};
 
-/// What a step has room for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
-    /// Tokens that are read, of prompts and of what is fed again.
-    pub reading: usize,
+/// What a request is worked on with.
+pub(crate) struct Around<'a, S: LogitsSource> {
+    pub source: &'a S,
+    /// The draft model's.
+    pub draft: Option<&'a S>,
+    /// Where pasts are kept for later requests.
+    pub prefixes: Option<&'a (dyn Prefixes<S::State> + 'a)>,
 }
+
+impl<S: LogitsSource> Clone for Around<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: LogitsSource> Copy for Around<'_, S> {}
 
 /// A request in progress, with states of type `T`.
 pub(crate) struct Work<'v, T> {
@@ -38,6 +49,8 @@ pub(crate) struct Work<'v, T> {
     answers: Answers<'v>,
     stage: Stage<T>,
     prompt_logprobs: Option<Vec<Option<TokenLogprob>>>,
+    /// Tokens of the prompt that were held already when it began.
+    cached: usize,
     begun: Option<Instant>,
     /// When the prompt had been read for the first time.
     read: Option<Instant>,
@@ -82,7 +95,16 @@ impl<'v, T> Work<'v, T> {
                 Answers::Choices(choices.collect())
             }
         };
-        Work { ready, vocabulary, answers, stage: Stage::Nothing, prompt_logprobs: None, begun: None, read: None }
+        Work {
+            ready,
+            vocabulary,
+            answers,
+            stage: Stage::Nothing,
+            prompt_logprobs: None,
+            cached: 0,
+            begun: None,
+            read: None,
+        }
     }
 
     /// How the first state must be started.
@@ -90,10 +112,21 @@ impl<'v, T> Work<'v, T> {
         Start { prompt_len: self.ready.prompt.token_ids.len(), encoder_ids: self.ready.prompt.encoder_ids.as_deref() }
     }
 
-    /// Begins, or begins anew, with a fresh state.
-    pub fn begin(&mut self, state: T) {
-        self.begun.get_or_insert_with(Instant::now);
-        self.stage = Stage::Prompt(Strand::new(state));
+    /// Begins, or begins anew, with a fresh state, and with what is held of the prompt: not with all of it, because the row
+    /// after its last token is wanted, and with nothing where all rows are.
+    pub fn begin(&mut self, mut state: T, prefixes: Option<&(dyn Prefixes<T> + '_)>) {
+        let prompt = self.ready.prompt.token_ids.as_slice();
+        let most = if self.scores_prompt().is_some() { 0 } else { prompt.len().saturating_sub(1) };
+        let held = prefixes.map_or(0, |prefixes| prefixes.begin(&mut state, self.ready.past(&prompt[..most])));
+        if self.begun.is_none() {
+            (self.begun, self.cached) = (Some(Instant::now()), held);
+        }
+        self.stage = Stage::Prompt(Strand::fed(state, held));
+    }
+
+    /// With how many alternatives the prompt's tokens are to be scored, as long as they are not.
+    fn scores_prompt(&self) -> Option<usize> {
+        self.ready.options.report.prompt_logprobs.filter(|_| self.read.is_none())
     }
 
     /// Gives up everything that is held.
@@ -113,11 +146,11 @@ impl<'v, T> Work<'v, T> {
 
     /// What it wants to feed in the next step; nothing only where the room for reading is used up.
     pub fn parts(&mut self, room: &mut Room) -> Vec<Part<'_, T>> {
+        let top = self.scores_prompt();
         let prompt = &self.ready.prompt.token_ids;
         match &mut self.stage {
             Stage::Nothing => Vec::new(),
             Stage::Prompt(strand) => {
-                let top = self.ready.options.report.prompt_logprobs.filter(|_| self.read.is_none());
                 let wanted = Wanted { list: prompt, offset: 0, until: prompt.len(), guesses: 0, top };
                 room.part(strand, wanted).into_iter().collect()
             }
@@ -202,8 +235,7 @@ impl<'v, T> Work<'v, T> {
     /// Rows that are not finite, and rules that leave no token.
     pub fn advance<S: LogitsSource<State = T>>(
         &mut self,
-        source: &S,
-        draft: Option<&S>,
+        around: Around<'_, S>,
         on: &mut Handler<'_>,
     ) -> Result<bool, Error> {
         if let Stage::Prompt(strand) = &mut self.stage {
@@ -216,25 +248,28 @@ impl<'v, T> Work<'v, T> {
             if done < total {
                 return Ok(false);
             }
-            self.finish_prompt(source)?;
+            self.finish_prompt(around)?;
         }
         match &self.answers {
-            Answers::Choices(_) => self.choose(source, draft, on),
-            Answers::Beams(_) => self.search(source, on),
+            Answers::Choices(_) => self.choose(around, on),
+            Answers::Beams(_) => self.search(around.source, on),
             Answers::Found(_) => self.collect(on),
         }
     }
 
     /// The prompt has been read: its sequences begin, or go on where they had been put back.
-    fn finish_prompt<S: LogitsSource<State = T>>(&mut self, source: &S) -> Result<(), Error> {
+    fn finish_prompt<S: LogitsSource<State = T>>(&mut self, around: Around<'_, S>) -> Result<(), Error> {
         let Stage::Prompt(mut strand) = std::mem::replace(&mut self.stage, Stage::Nothing) else { return Ok(()) };
+        if let Some(prefixes) = around.prefixes {
+            prefixes.keep(&strand.state, self.ready.past(&self.ready.prompt.token_ids));
+        }
         if self.read.is_none() {
             self.read = Some(Instant::now());
             let scores = strand.scores.into_iter().map(Some);
             let wanted = self.ready.options.report.prompt_logprobs;
             self.prompt_logprobs = wanted.map(|_| std::iter::once(None).chain(scores).collect());
         }
-        self.branch(source, Root { state: strand.state, row: strand.rows.pop().unwrap_or_default() })
+        self.branch(around.source, Root { state: strand.state, row: strand.rows.pop().unwrap_or_default() })
     }
 
     /// A strand for each sequence, with a fork of the prompt's state.
@@ -280,8 +315,7 @@ impl<'v, T> Work<'v, T> {
     /// Every open choice that has its rows draws from them; those that end give up their state.
     fn choose<S: LogitsSource<State = T>>(
         &mut self,
-        source: &S,
-        draft_source: Option<&S>,
+        around: Around<'_, S>,
         on: &mut Handler<'_>,
     ) -> Result<bool, Error> {
         let (Answers::Choices(answers), Stage::Answers { strands, draft, .. }) = (&mut self.answers, &mut self.stage)
@@ -296,13 +330,16 @@ impl<'v, T> Work<'v, T> {
                 cancelled = answer.advance(&self.ready, rows, on)?.is_break();
                 // All but the last token stay fed; wrong guesses do not.
                 let fed = answer.tokens.len() - 1;
-                strand.keep(source, fed);
-                if let (Some(draft), Some(source)) = (draft.as_mut(), draft_source) {
+                strand.keep(around.source, fed);
+                if let (Some(draft), Some(source)) = (draft.as_mut(), around.draft) {
                     draft.keep(source, fed);
                 }
             }
-            if answer.open {
+            if answer.open && !cancelled {
                 open.push(strand);
+            } else if let Some(prefixes) = around.prefixes {
+                // The next turn of a conversation begins with it.
+                prefixes.keep(&strand.state, self.ready.past(&answer.tokens[..strand.fed]));
             }
         }
         *strands = open;
@@ -394,8 +431,13 @@ impl<'v, T> Work<'v, T> {
         Output {
             choices,
             prompt_logprobs: self.prompt_logprobs,
-            usage: Usage { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens },
-            timings: Timings::new(prompt_tokens, seconds.0, completion_tokens, seconds.1),
+            usage: Usage {
+                prompt_tokens,
+                cached_tokens: self.cached,
+                completion_tokens,
+                total_tokens: prompt_tokens + completion_tokens,
+            },
+            timings: Timings::new(prompt_tokens - self.cached, seconds.0, completion_tokens, seconds.1),
             guesses,
             seed: self.ready.seed,
             notices: self.ready.notices,
@@ -418,16 +460,4 @@ impl Answers<'_> {
 /// The choices that are not complete.
 fn open<'a, 'v>(answers: &'a [Answer<'v>]) -> impl Iterator<Item = &'a Answer<'v>> {
     answers.iter().filter(|answer| answer.open)
-}
-
-impl Room {
-    /// A strand's next part. The one token of a sequence that goes on, and guesses behind it, need no room; what is read takes as much as is left.
-    fn part<'w, T>(&mut self, strand: &'w mut Strand<T>, wanted: Wanted<'w>) -> Option<Part<'w, T>> {
-        if wanted.until - strand.fed <= 1 + wanted.guesses {
-            return strand.part(wanted, usize::MAX);
-        }
-        let part = strand.part(wanted, self.reading)?;
-        self.reading -= part.feed.tokens.len();
-        Some(part)
-    }
 }

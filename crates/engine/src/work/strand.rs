@@ -52,10 +52,6 @@ pub(crate) struct Target<'w> {
 }
 
 impl<T> Strand<T> {
-    pub fn new(state: T) -> Strand<T> {
-        Strand::fed(state, 0)
-    }
-
     /// Keeps the first `fed` of the list's tokens, where the list begins with the sequence.
     pub fn keep<S: LogitsSource<State = T>>(&mut self, source: &S, fed: usize) {
         if self.fed > fed {
@@ -106,5 +102,24 @@ impl Target<'_> {
                 Err(error) => *self.failure = self.failure.take().or(Some(error)),
             },
         }
+    }
+}
+
+/// What a step has room for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Tokens that are read, of prompts and of what is fed again.
+    pub reading: usize,
+}
+
+impl Room {
+    /// A strand's next part. The one token of a sequence that goes on, and guesses behind it, need no room; what is read takes as much as is left.
+    pub fn part<'w, T>(&mut self, strand: &'w mut Strand<T>, wanted: Wanted<'w>) -> Option<Part<'w, T>> {
+        if wanted.until - strand.fed <= 1 + wanted.guesses {
+            return strand.part(wanted, usize::MAX);
+        }
+        let part = strand.part(wanted, self.reading)?;
+        self.reading -= part.feed.tokens.len();
+        Some(part)
     }
 }

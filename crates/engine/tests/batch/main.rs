@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod models;
+mod prefix;
 mod support;
 
 use attend_engine::generate::generate_all;

@@ -51,6 +51,10 @@ impl Failure {
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, message).code("model_loading").retry(2)
     }
 
+    pub fn unknown_route() -> Failure {
+        Failure::new(StatusCode::NOT_FOUND, "there is nothing at this path").code("unknown_route")
+    }
+
     pub fn stopping() -> Failure {
         let message = "the server is stopping and takes no new work";
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, message).code("stopping").retry(5)

@@ -16,6 +16,7 @@ pub mod json;
 pub mod limits;
 pub mod ollama;
 pub mod openai;
+pub mod page;
 pub mod tasks;
 pub mod tei;
 

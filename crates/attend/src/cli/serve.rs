@@ -23,8 +23,9 @@ use std::sync::Arc;
   attend serve -m chat=model.gguf -m all-MiniLM-L6-v2 --api-key-file keys.txt --host 0.0.0.0
   curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
 
-It listens on this machine only unless --host says otherwise. Standard output says where, and within which limits; standard \
-error carries a line of JSON for each request. docs/serve.md has every route.")]
+A browser that opens its address gets a page to chat with the models. It listens on this machine only unless --host says \
+otherwise. Standard output says where, and within which limits; standard error carries a line of JSON for each request. \
+docs/serve.md has every route.")]
 pub struct ServeArgs {
     /// A model, and the name that requests call it by [default name: its own]; the first answers where none is named (may
     /// be repeated)

@@ -4,7 +4,7 @@ use super::app::App;
 use super::record::Record;
 use super::reply::{self, Shape};
 use crate::failure::Failure;
-use crate::{anthropic, ollama, openai, tasks, tei};
+use crate::{anthropic, ollama, openai, page, tasks, tei};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -73,6 +73,8 @@ macro_rules! route {
 /// Every route.
 pub fn router(app: Arc<App>) -> Router {
     Router::new()
+        .route("/", get(route!(Shape::OpenAi, page::answer)))
+        .route("/assets/{name}", get(route!(Shape::OpenAi, page::answer)))
         .route("/health", get(route!(Shape::OpenAi, health)))
         .route("/metrics", get(route!(Shape::OpenAi, metrics)))
         .route("/v1/models", get(route!(Shape::OpenAi, openai::models::list)))
@@ -136,8 +138,7 @@ async fn metrics(asked: Asked) -> Result<Response<Body>, Failure> {
 }
 
 async fn nothing(request: Request) -> Response<Body> {
-    let failure = Failure::new(StatusCode::NOT_FOUND, "there is nothing at this path").code("unknown_route");
-    reply::failure(Shape::of(request.uri().path()), &failure)
+    reply::failure(Shape::of(request.uri().path()), &Failure::unknown_route())
 }
 
 async fn wrong_method(method: Method, request: Request) -> Response<Body> {

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::figures::Figures;
 use crate::host::{Loader, Model};
 use crate::limits::Limits;
+use crate::page;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderName, HeaderValue, Request, Response, header};
@@ -214,7 +215,7 @@ async fn respond(app: Arc<App>, router: Router, request: Request<Incoming>, busy
         headers.insert(HeaderName::from_static("request-id"), id.clone());
         headers.insert(HeaderName::from_static("x-request-id"), id);
     }
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     record.status(response.status().as_u16());
     response.map(|inner| Body::new(Watched { inner, record, _busy: busy }))
@@ -226,7 +227,7 @@ fn admit(app: &App, parts: &axum::http::request::Parts) -> Result<(), Failure> {
     if parts.headers.contains_key(header::TRANSFER_ENCODING) && parts.headers.contains_key(header::CONTENT_LENGTH) {
         return Err(Failure::bad("the request gives its length in two ways"));
     }
-    if parts.uri.path() == "/health" {
+    if parts.uri.path() == "/health" || page::is_shell(parts.uri.path()) {
         return Ok(());
     }
     app.keys.check(&parts.headers)?;

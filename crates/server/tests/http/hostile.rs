@@ -365,7 +365,7 @@ fn heads() -> Vec<Case> {
         asked("POST", "/health"),
         asked("TRACE", "/v1/models"),
         asked("OPTIONS", "/v1/models"),
-        asked("GET", "/"),
+        asked("POST", "/"),
         asked("GET", "/v1"),
         asked("GET", "/v1/../etc/passwd"),
         asked("GET", "/..%2f..%2fetc/passwd"),

@@ -3,6 +3,7 @@
 
 pub mod real;
 
+pub use attend_testkit::skip;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -128,14 +129,4 @@ pub fn words(ids: &[u32]) -> String {
 #[track_caller]
 pub fn ids(value: &Value) -> Vec<u32> {
     value.as_array().expect("a list").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
-}
-
-/// Says that a test is skipped, where the closing line of `./test` counts it.
-pub fn skip(reason: &str) {
-    use std::fs::OpenOptions;
-    eprintln!("skipped: {reason}");
-    if let Some(log) = std::env::var_os("ATTEND_SKIP_LOG") {
-        let mut file = OpenOptions::new().create(true).append(true).open(log).expect("the log opens");
-        writeln!(file, "{reason}").expect("the log takes a line");
-    }
 }

@@ -1,10 +1,13 @@
 //! The server over real sockets, with tiny models.
 
+mod browser;
+mod browsing;
 mod client;
 mod company;
 mod dialects;
 mod hostile;
 mod openai;
+mod page;
 mod states;
 mod streams;
 mod support;

@@ -58,7 +58,8 @@ impl Default for Limits {
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(60),
             idle: Duration::from_secs(60),
-            connections: 1024,
+            // Below the number of descriptors that a process usually has.
+            connections: 512,
             grace: Duration::from_secs(20),
         }
     }

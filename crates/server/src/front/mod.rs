@@ -5,6 +5,7 @@ pub mod body;
 pub mod clock;
 pub mod guard;
 pub mod log;
+pub mod openapi;
 pub mod record;
 pub mod reply;
 pub mod routes;

@@ -77,6 +77,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/assets/{name}", get(route!(Shape::OpenAi, page::answer)))
         .route("/health", get(route!(Shape::OpenAi, health)))
         .route("/metrics", get(route!(Shape::OpenAi, metrics)))
+        .route("/openapi.json", get(route!(Shape::OpenAi, super::openapi::document)))
         .route("/v1/models", get(route!(Shape::OpenAi, openai::models::list)))
         .route("/v1/models/{*name}", get(route!(Shape::OpenAi, openai::models::one)))
         .route("/v1/completions", post(route!(Shape::OpenAi, openai::completions::answer)))

@@ -4,6 +4,7 @@ mod browser;
 mod browsing;
 mod client;
 mod company;
+mod described;
 mod dialects;
 mod hostile;
 mod openai;

@@ -150,6 +150,18 @@ fn keys_guard_every_route() {
         "/v1/completions",
         "/v1/chat/completions",
         "/v1/embeddings",
+        "/v1/rerank",
+        "/v1/classify",
+        "/v1/translate",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/api/tags",
+        "/api/chat",
+        "/api/generate",
+        "/api/show",
+        "/embed",
+        "/rerank",
+        "/tokenize",
         "/nothing",
     ];
     let spellings: [fn(&str) -> String; 12] = [

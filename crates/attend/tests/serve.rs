@@ -178,3 +178,30 @@ fn keys_are_read_from_a_file() {
     assert_eq!((asked(""), asked("Authorization: Bearer open-sesame\r\n")), (401, 200));
     assert_eq!(serving.ask("GET", "/health", "", &json!({})).0, 200);
 }
+
+#[test]
+fn a_server_is_measured_under_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = tiny(folder.path(), "llama-gqa", json!({}));
+    let serving = Serving::start(folder.path(), &["-m", model.to_str().expect("text")]);
+    let url = format!("http://{}", serving.address);
+    let bench = |arguments: &[&str]| {
+        let mut command = attend(folder.path());
+        ran(command.args(["bench", "serve", "--url", &url, "--prompt", "5"]).args(arguments))
+    };
+    let report = bench(&["--clients", "3", "--requests", "2", "--generate", "7", "--json"]).json();
+    assert_eq!((&report["requests"], &report["failed"], &report["refused"]), (&json!(6), &json!(0), &json!(0)));
+    assert_eq!((&report["generated_tokens"], &report["prompt_tokens"]), (&json!(42), &json!(30)));
+    for field in ["median", "p95", "p99", "most"] {
+        assert!(report["first_token"][field].as_f64().is_some_and(|ms| ms > 0.0), "{report}");
+        assert!(report["between_tokens"][field].as_f64().is_some_and(|ms| ms > 0.0), "{report}");
+    }
+    let vectors = bench(&["--clients", "2", "--generate", "0", "--json"]).json();
+    assert_eq!(
+        (&vectors["failed"], &vectors["generated_tokens"], &vectors["between_tokens"]),
+        (&json!(0), &json!(0), &Value::Null)
+    );
+    assert!(bench(&["--clients", "1"]).text().contains("first token"));
+    assert!(bench(&["--model", "none"]).error(1).contains("404"));
+    bench(&["--clients", "0"]).error(2);
+}

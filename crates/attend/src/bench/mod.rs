@@ -10,6 +10,7 @@ mod cost;
 mod decoder;
 mod encoder;
 mod error;
+mod load;
 mod memory;
 mod prompts;
 mod report;
@@ -20,6 +21,7 @@ mod writer;
 
 pub use compare::compare;
 pub use error::Error;
+pub use load::{Load, LoadReport, Spread};
 pub use memory::{forget_peak, peak};
 pub use prompts::Prompts;
 pub use report::{Compared, Limits, Machine, ModelFacts, Report, Row, SCHEMA, Settings, Unit};

@@ -4,7 +4,7 @@ use super::error::{Interrupted, usage};
 use super::interrupt::{self, Graceful};
 use super::options::{AttentionChoice, ComputeArgs, ComputeType, ModelArg};
 use super::session::{self, cache_type, engine_options, load_options};
-use super::{measure, screen, values};
+use super::{bench_serve, measure, screen, values};
 use crate::bench::{
     self, Choices, Error, Kind, Limits, Machine, ModelFacts, Report, Row, SCHEMA, Settings, Subject, Work,
 };
@@ -14,7 +14,7 @@ use attend_engine::Error as EngineError;
 use attend_kernels::DType;
 use attend_model::cost::{AsStored, Planner};
 use attend_model::{Described, Loaded};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
@@ -28,11 +28,15 @@ use std::path::{Path, PathBuf};
   attend bench flan-t5 --prompt 64 --generate 64 --beams 1,4
   attend bench model.gguf --format json > before.json
   attend bench model.gguf --compare before.json
+  attend bench serve --url http://localhost:8080 --clients 16     a server under load
 
 A decoder reads prompts (prefill) and writes (decode); an encoder encodes; an encoder-decoder answers sources. Each row is \
 measured several times after a warm-up: its median, the least and the most, the peak of memory, and the shares that it \
 reaches of the bandwidth and of the rate of products that `attend doctor` measures.")]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    #[command(subcommand)]
+    pub of: Option<BenchOf>,
     /// What to measure; the default model when absent
     #[arg(value_name = "MODEL")]
     pub name: Option<OsString>,
@@ -71,6 +75,13 @@ pub struct BenchArgs {
     pub compute: ComputeArgs,
 }
 
+/// What else than a model can be measured.
+#[derive(Debug, Subcommand)]
+pub enum BenchOf {
+    /// How a server does under a load of many clients
+    Serve(bench_serve::BenchServeArgs),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     Text,
@@ -80,6 +91,9 @@ pub enum Format {
 }
 
 pub fn run(args: &BenchArgs) -> Result<bool> {
+    if let Some(BenchOf::Serve(args)) = &args.of {
+        return bench_serve::run(args);
+    }
     let other = args.compare.as_deref().map(Report::read).transpose()?;
     session::prepare(&args.compute)?;
     let busy = busy();

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod batch;
 pub mod bench;
+pub mod bench_serve;
 pub mod chat;
 pub mod classify;
 pub mod completions;

@@ -36,6 +36,10 @@ struct Families {
     kv_tokens_limit: Family<OfModel, Gauge>,
     kv_bytes: Family<OfModel, Gauge>,
     kv_bytes_limit: Family<OfModel, Gauge>,
+    prefix_bytes: Family<OfModel, Gauge>,
+    prefix_lookups: Family<OfModel, Counter>,
+    prefix_hits: Family<OfModel, Counter>,
+    prefix_tokens: Family<OfModel, Counter>,
     preemptions: Family<OfModel, Counter>,
     prompt_tokens: Family<OfModel, Counter>,
     generated_tokens: Family<OfModel, Counter>,
@@ -59,6 +63,11 @@ pub struct ModelFigures {
     pub kv_tokens_limit: Gauge,
     pub kv_bytes: Gauge,
     pub kv_bytes_limit: Gauge,
+    /// Bytes of keys and values that are kept for requests that begin alike.
+    pub prefix_bytes: Gauge,
+    pub prefix_lookups: Counter,
+    pub prefix_hits: Counter,
+    pub prefix_tokens: Counter,
     pub preemptions: Counter,
     pub prompt_tokens: Counter,
     pub generated_tokens: Counter,
@@ -91,12 +100,16 @@ impl Families {
         let kv_tokens_limit = gauge("kv_tokens_limit", "The most tokens whose keys and values are held");
         let kv_bytes = gauge("kv_bytes", "Bytes of keys and values that are held");
         let kv_bytes_limit = gauge("kv_bytes_limit", "The most bytes of keys and values that are held");
+        let prefix_bytes = gauge("prefix_bytes", "Bytes of keys and values kept for requests that begin alike");
         let mut counter = |name, help| {
             let family = Family::<OfModel, Counter>::default();
             registry.register(name, help, family.clone());
             family
         };
         let preemptions = counter("preemptions", "Requests put back because others needed their room");
+        let prefix_lookups = counter("prefix_lookups", "Prompts that could have begun with a kept prefix");
+        let prefix_hits = counter("prefix_hits", "Prompts that began with a kept prefix");
+        let prefix_tokens = counter("prefix_tokens", "Tokens of prompts that did not have to be computed");
         let prompt_tokens = counter("prompt_tokens", "Tokens of prompts");
         let generated_tokens = counter("generated_tokens", "Tokens generated");
         let embedded_tokens = counter("embedded_tokens", "Tokens read for vectors, scores and labels");
@@ -118,6 +131,10 @@ impl Families {
             kv_tokens_limit,
             kv_bytes,
             kv_bytes_limit,
+            prefix_bytes,
+            prefix_lookups,
+            prefix_hits,
+            prefix_tokens,
             preemptions,
             prompt_tokens,
             generated_tokens,
@@ -156,6 +173,10 @@ impl Figures {
             kv_tokens_limit: families.kv_tokens_limit.get_or_create_owned(&of),
             kv_bytes: families.kv_bytes.get_or_create_owned(&of),
             kv_bytes_limit: families.kv_bytes_limit.get_or_create_owned(&of),
+            prefix_bytes: families.prefix_bytes.get_or_create_owned(&of),
+            prefix_lookups: families.prefix_lookups.get_or_create_owned(&of),
+            prefix_hits: families.prefix_hits.get_or_create_owned(&of),
+            prefix_tokens: families.prefix_tokens.get_or_create_owned(&of),
             preemptions: families.preemptions.get_or_create_owned(&of),
             prompt_tokens: families.prompt_tokens.get_or_create_owned(&of),
             generated_tokens: families.generated_tokens.get_or_create_owned(&of),

@@ -43,6 +43,10 @@ pub struct ServeArgs {
     /// The most memory for keys and values of each model, as in 2GB [default: what is free, at most 1 GiB]
     #[arg(long, value_name = "BYTES", value_parser = values::size)]
     pub kv_memory: Option<u64>,
+    /// The most memory beside it for keys and values of what requests begin with alike, as in 500MB; 0: none [default: a
+    /// quarter of it]
+    #[arg(long, value_name = "BYTES", value_parser = values::size)]
+    pub prefix_cache: Option<u64>,
     /// A smaller model with the same vocabulary that guesses what the first one will say
     #[arg(long, value_name = "MODEL")]
     pub draft: Option<OsString>,
@@ -145,9 +149,9 @@ fn say(text: &str) {
 
 /// How a model is brought into memory, on its own thread.
 fn loader(args: &ServeArgs, model: OsString, draft: Option<OsString>) -> Loader {
-    let (compute, kv_memory) = (args.compute.clone(), args.kv_memory);
+    let (compute, memory) = (args.compute.clone(), (args.kv_memory, args.prefix_cache));
     Box::new(move || {
-        let parts = parts(&model, &compute, kv_memory).and_then(|parts| {
+        let parts = parts(&model, &compute, memory).and_then(|parts| {
             let draft = draft.map(|draft| {
                 let parts = parts_of_draft(&draft, &compute).context("--draft")?;
                 Ok::<_, anyhow::Error>(Box::new(parts))
@@ -158,14 +162,18 @@ fn loader(args: &ServeArgs, model: OsString, draft: Option<OsString>) -> Loader 
     })
 }
 
-fn parts(model: &OsString, compute: &ComputeArgs, kv_memory: Option<u64>) -> Result<Parts> {
+fn parts(
+    model: &OsString,
+    compute: &ComputeArgs,
+    (kv_memory, prefix_cache): (Option<u64>, Option<u64>),
+) -> Result<Parts> {
     let Session { loaded, tokenizer, template, .. } = session::open(&ModelArg { model: Some(model.clone()) }, compute)?;
     let (tokenizer, options) = (Arc::new(tokenizer), session::engine_options(compute));
-    Ok(Parts { loaded, tokenizer, template, draft: None, options, kv_memory })
+    Ok(Parts { loaded, tokenizer, template, draft: None, options, kv_memory, prefix_cache })
 }
 
 fn parts_of_draft(draft: &OsString, compute: &ComputeArgs) -> Result<Parts> {
-    parts(draft, &session::draft_compute(compute), None)
+    parts(draft, &session::draft_compute(compute), (None, None))
 }
 
 /// What a loaded model can hold.

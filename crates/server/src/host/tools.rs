@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use attend_engine::tasks::embed::{EmbedOptions, Embedder, Item};
 use attend_engine::tasks::rerank::{Reranker, is_cross_encoder};
 use attend_engine::tasks::{Task, TaskModel, TaskOptions};
-use attend_engine::{Engine, EngineOptions, Limits, Prompt};
+use attend_engine::{Engine, EngineOptions, Limits, PrefixCache, Prompt};
 use attend_model::Loaded;
 use attend_nn::BLOCK_TOKENS;
 use attend_text::{ChatTemplate, EncodeOptions, Render, Tokenizer};
@@ -22,6 +22,8 @@ pub struct Parts {
     pub options: EngineOptions,
     /// The most bytes of keys and values; None: as [`Engine::limits`].
     pub kv_memory: Option<u64>,
+    /// The most bytes of them that are kept for requests that begin alike, beside those; 0: none. None: a quarter as many.
+    pub prefix_cache: Option<u64>,
 }
 
 /// The tasks of a model. What it has not the parts for is none.
@@ -53,6 +55,11 @@ impl<'m> Tools<'m> {
             Some(engine) => limits(engine, parts.kv_memory)?,
             None => Limits::default(),
         };
+        let engine = engine.map(|engine| {
+            let quarter = (limits.tokens as u64).saturating_mul(engine.bytes_per_token()) / 4;
+            let bytes = parts.prefix_cache.unwrap_or(quarter);
+            engine.with_prefix_cache((bytes > 0).then(|| PrefixCache::new(bytes)))
+        });
         let step = if engine.is_some() { SHARED_STEP } else { OWN_STEP };
         let reader = |truncate: bool| {
             let options =

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::figures::ModelFigures;
 use attend_engine::source::LogitsSource;
 use attend_engine::tasks::embed::Item;
-use attend_engine::{Event, Output, Schedule};
+use attend_engine::{Engine, Event, Output, Schedule, prefix};
 use axum::http::StatusCode;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -45,6 +45,7 @@ struct State<'a> {
     vectors: VecDeque<(Vec<Item>, oneshot::Sender<Vectors>, Ticket)>,
     tasks: VecDeque<(Compute<'a>, Gone, Ticket)>,
     preempted: u64,
+    prefixes: prefix::Figures,
 }
 
 /// A prompt whose answers are not complete.
@@ -210,6 +211,15 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
         self.figures.kv_bytes.set((load.tokens as u64).saturating_mul(self.bytes_per_token) as i64);
         self.figures.preemptions.inc_by(load.preempted - self.state.preempted);
         self.state.preempted = load.preempted;
+        let engine = self.tools.and_then(|tools| tools.engine.as_ref());
+        if let Some(prefixes) = engine.and_then(Engine::prefix_cache) {
+            let (now, before) = (prefixes.figures(), self.state.prefixes);
+            self.figures.prefix_bytes.set(now.bytes as i64);
+            self.figures.prefix_lookups.inc_by(now.lookups - before.lookups);
+            self.figures.prefix_hits.inc_by(now.hits - before.hits);
+            self.figures.prefix_tokens.inc_by(now.reused - before.reused);
+            self.state.prefixes = now;
+        }
     }
 
     /// What is done between two steps of a task: everything but other tasks.

@@ -30,12 +30,15 @@ pub fn reason(finish: &Finish) -> &'static str {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
     pub prompt: usize,
+    /// Tokens of prompts that did not have to be computed.
+    pub cached: usize,
     pub completion: usize,
 }
 
 impl Usage {
     pub fn add(&mut self, output: &Output) {
         self.prompt += output.usage.prompt_tokens;
+        self.cached += output.usage.cached_tokens;
         self.completion += output.usage.completion_tokens;
     }
 
@@ -44,6 +47,7 @@ impl Usage {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.completion,
             "total_tokens": self.prompt + self.completion,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
         })
     }
 }

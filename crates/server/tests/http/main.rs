@@ -9,6 +9,7 @@ mod dialects;
 mod hostile;
 mod openai;
 mod page;
+mod prefix;
 mod states;
 mod streams;
 mod support;

@@ -250,7 +250,10 @@ fn usage_counts_what_was_fed_and_produced() {
         let answer = both_ways(&serving, "/v1/completions", &body);
         assert_eq!(
             answer["usage"],
-            json!({"prompt_tokens": 2, "completion_tokens": tokens, "total_tokens": tokens + 2})
+            json!({
+                "prompt_tokens": 2, "completion_tokens": tokens, "total_tokens": tokens + 2,
+                "prompt_tokens_details": {"cached_tokens": 0},
+            })
         );
         assert_eq!(answer["choices"][0]["finish_reason"], reason, "{body}");
         let without = serving.post("/v1/completions", &with(&body, json!({"stream": true}))).events();

@@ -229,6 +229,7 @@ pub fn parts(folder: &Path, kv_memory: Option<u64>) -> Parts {
         draft: None,
         options: EngineOptions { kv: KvTypes::both(attend_kernels::DType::F32), chunk: 16, ..EngineOptions::default() },
         kv_memory,
+        prefix_cache: None,
     }
 }
 

@@ -1,0 +1,36 @@
+//! Requests that begin alike: the same answer, computed once, and counted.
+
+use crate::support::{BYTES_PER_TOKEN, tiny_server};
+use serde_json::{Value, json};
+
+/// CCH-04: answers from a kept prefix are the ones without, also after requests that ended by a stop string or were cut.
+#[test]
+fn an_answer_from_a_kept_prefix_is_the_one_without() {
+    let serving = tiny_server(json!({}), Some(1 << 24));
+    let prompt = |last: u32| -> Vec<u32> { (0..99).map(|at| 3 + at * 7 % 90).chain([last]).collect() };
+    let ask = |last: u32, changes: Value| {
+        let mut body = json!({"prompt": prompt(last), "max_tokens": 12, "temperature": 1.0, "seed": last});
+        body.as_object_mut().expect("an object").extend(changes.as_object().cloned().expect("an object"));
+        serving.post("/v1/completions", &body).good()
+    };
+    let cached = |answer: &Value| answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a number");
+    // The prompt's own log-probabilities need every row, so that nothing is taken from what is kept.
+    let cold: Vec<Value> = (3..23).map(|last| ask(last, json!({"echo": true, "logprobs": 0}))).collect();
+    assert!(cold.iter().all(|answer| cached(answer) == 0));
+    assert_eq!(serving.figure("prefix_hits_total"), 0.0);
+    let changes = [json!({}), json!({"stop": ["t9", "t1"]}), json!({"max_tokens": 1}), json!({"n": 3})];
+    for round in 0..4 {
+        for (index, cold) in cold.iter().enumerate() {
+            ask(3 + index as u32, changes[(round + index) % 4].clone());
+            let warm = ask(3 + index as u32, json!({}));
+            assert_eq!(cached(&warm), 64);
+            let text = |answer: &Value| answer["choices"][0]["text"].as_str().expect("a text").to_owned();
+            assert!(text(cold).ends_with(&text(&warm)), "{cold} {warm}");
+            assert_eq!(cold["choices"][0]["finish_reason"], warm["choices"][0]["finish_reason"]);
+        }
+    }
+    assert_eq!(serving.figure("prefix_hits_total"), 160.0);
+    assert_eq!(serving.figure("prefix_tokens_total"), 160.0 * 64.0);
+    assert!(serving.figure("prefix_bytes") >= (64 * BYTES_PER_TOKEN) as f64);
+    serving.until_idle();
+}

@@ -183,10 +183,9 @@ fn keys_guard_every_route() {
             let path = spelling(route);
             for method in ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"] {
                 let answer = client::send(serving.address, &request(method, &path, &[], b""));
-                let health = path == "/health" || path.starts_with("/health?");
-                // The page holds nothing; its test says how it is served.
-                let shell = (path == "/" || path.starts_with("/?")) && matches!(method, "GET" | "HEAD");
-                let open = health || shell;
+                let at = |open: &str| path == open || path.starts_with(&format!("{open}?"));
+                // The page's shell holds nothing; its test says how it is served.
+                let open = at("/health") || at("/");
                 assert_eq!(answer.status == 401, !open, "{method} {path}: {}", answer.status);
             }
         }

@@ -156,8 +156,11 @@ mod tests {
         close(of(128, 1).operations, 12.0 * layer);
         close(of(128, 32).operations, 32.0 * 12.0 * layer);
         let bytes = |cost: Cost| cost.bytes.expect("bytes");
-        close(bytes(of(128, 32)), bytes(of(128, 1)));
-        close(bytes(of(128, 33)), 2.0 * bytes(of(128, 1)));
+        let step = texts_at_once(128);
+        assert!(step > 1);
+        close(bytes(of(128, step)), bytes(of(128, 1)));
+        close(bytes(of(128, 4 * step)), 4.0 * bytes(of(128, 1)));
+        close(bytes(of(128, 4 * step + 1)), 5.0 * bytes(of(128, 1)));
     }
 
     #[test]

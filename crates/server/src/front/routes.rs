@@ -4,6 +4,9 @@ use super::app::App;
 use super::record::Record;
 use super::reply::{self, Shape};
 use crate::failure::Failure;
+use crate::fields::Fields;
+use crate::host::Model;
+use crate::limits::Limits;
 use crate::{anthropic, ollama, openai, page, tasks, tei};
 use axum::Router;
 use axum::body::Body;
@@ -39,10 +42,41 @@ impl Asked {
     ///
     /// # Errors
     /// As [`super::body::object`].
-    pub async fn fields(self) -> Result<(Arc<App>, Arc<Record>, crate::fields::Fields), Failure> {
+    pub async fn fields(self) -> Result<(Arc<App>, Arc<Record>, Fields), Failure> {
         let Asked { app, record, parts, body } = self;
         let map = super::body::object(&parts, body, &app.limits).await?;
-        Ok((app, record, crate::fields::Fields::new(map)))
+        Ok((app, record, Fields::new(map)))
+    }
+
+    /// Its body, of which `model` names the model, or nothing the first one.
+    ///
+    /// # Errors
+    /// As [`Asked::fields`]; a model that is not there.
+    pub async fn of_model(self) -> Result<Addressed, Failure> {
+        let (app, record, mut fields) = self.fields().await?;
+        let model = Arc::clone(app.model(fields.text("model")?.as_deref())?);
+        Ok(Addressed::new(&app, model, record, fields))
+    }
+}
+
+/// A request to a model, on its way apart.
+pub struct Addressed {
+    pub model: Arc<Model>,
+    pub record: Arc<Record>,
+    pub limits: Limits,
+    pub fields: Fields,
+}
+
+impl Addressed {
+    /// Notes the model in the record.
+    pub fn new(app: &App, model: Arc<Model>, record: Arc<Record>, fields: Fields) -> Addressed {
+        record.model(&model.name);
+        Addressed { model, record, limits: app.limits, fields }
+    }
+
+    /// Refuses fields that nobody has taken.
+    pub fn end(&mut self) -> Result<(), Failure> {
+        std::mem::take(&mut self.fields).end()
     }
 }
 

@@ -1,7 +1,8 @@
 //! `/api/embed`, and `/api/embeddings` as older clients know it.
 
-use super::{Request, nanoseconds};
+use super::{nanoseconds, options, read};
 use crate::failure::Failure;
+use crate::front::routes::Addressed;
 use crate::front::routes::Asked;
 use crate::host::ask::{Embed, Input};
 use crate::tasks::written;
@@ -33,7 +34,7 @@ struct Vector<'a> {
 /// Requests and inputs that cannot be served.
 pub async fn embed(asked: Asked) -> Result<Response<Body>, Failure> {
     let begun = Instant::now();
-    let mut request = Request::read(asked).await?;
+    let mut request = read(asked).await?;
     let most = request.limits.inputs;
     let texts = request.fields.texts("input", most)?.ok_or_else(|| request.fields.missing("input"))?;
     if texts.is_empty() {
@@ -56,7 +57,7 @@ pub async fn embed(asked: Asked) -> Result<Response<Body>, Failure> {
 /// # Errors
 /// Requests and inputs that cannot be served.
 pub async fn embeddings(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = Request::read(asked).await?;
+    let mut request = read(asked).await?;
     let text = request.fields.required_text("prompt")?;
     let found = vectors(&mut request, vec![text], (false, None)).await?;
     written(&Vector { embedding: found.first().map_or(&[], |found| found.values.as_slice()) })
@@ -64,11 +65,11 @@ pub async fn embeddings(asked: Asked) -> Result<Response<Body>, Failure> {
 
 /// Vectors of length 1, as this dialect has them.
 async fn vectors(
-    request: &mut Request,
+    request: &mut Addressed,
     texts: Vec<String>,
     (truncate, dimensions): (bool, Option<usize>),
 ) -> Result<Vec<Embedding>, Failure> {
-    request.options()?;
+    options(request)?;
     request.end()?;
     let inputs = texts.into_iter().map(Input::Text).collect();
     let embed = Embed { truncate, dimensions, normalize: Some(true), ..Embed::new(inputs) };

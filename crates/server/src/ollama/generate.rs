@@ -1,9 +1,10 @@
 //! `/api/generate` and `/api/chat`.
 
-use super::{Request, nanoseconds, now};
+use super::{nanoseconds, now, options, read};
 use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::front::reply::Shape;
+use crate::front::routes::Addressed;
 use crate::front::routes::Asked;
 use crate::front::{reply, sse};
 use crate::host::ask::{Generate, Piece, Source, Taken};
@@ -24,7 +25,7 @@ enum Kind {
 /// # Errors
 /// Requests that cannot be served.
 pub async fn generate(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = Request::read(asked).await?;
+    let mut request = read(asked).await?;
     let fields = &mut request.fields;
     let prompt = fields.text("prompt")?.unwrap_or_default();
     let system = fields.text("system")?.filter(|system| !system.is_empty());
@@ -57,7 +58,7 @@ pub async fn generate(asked: Asked) -> Result<Response<Body>, Failure> {
 /// # Errors
 /// Requests that cannot be served.
 pub async fn chat(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = Request::read(asked).await?;
+    let mut request = read(asked).await?;
     let fields = &mut request.fields;
     if fields.list("tools", 128)?.is_some_and(|tools| !tools.is_empty()) {
         return Err(Failure::field("tools", "tools are not supported"));
@@ -104,11 +105,11 @@ fn shared(fields: &mut Fields) -> Result<Map<String, Value>, Failure> {
     Ok(think.into_iter().collect())
 }
 
-async fn respond(mut request: Request, source: Option<Source>, kind: Kind) -> Result<Response<Body>, Failure> {
-    let given = request.options()?;
+async fn respond(mut request: Addressed, source: Option<Source>, kind: Kind) -> Result<Response<Body>, Failure> {
+    let given = options(&mut request)?;
     let stream = request.fields.flag("stream")?.unwrap_or(true);
     request.end()?;
-    let Request { model, record, .. } = request;
+    let Addressed { model, record, .. } = request;
     let lines = Lines { model: model.name.clone(), kind, end: None };
     // Nothing to answer: it is asked whether the model is there.
     let Some(source) = source else {

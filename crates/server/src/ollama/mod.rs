@@ -9,92 +9,74 @@ pub use generate::{chat, generate};
 pub use models::{list, running, show, version};
 
 use crate::failure::Failure;
-use crate::fields::Fields;
 use crate::front::app::App;
-use crate::front::record::Record;
-use crate::front::routes::Asked;
+use crate::front::routes::{Addressed, Asked};
 use crate::host::Model;
-use crate::limits::Limits;
 use crate::openai::params;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A request on its way apart.
-struct Request {
-    model: Arc<Model>,
-    record: Arc<Record>,
-    limits: Limits,
-    fields: Fields,
+async fn read(asked: Asked) -> Result<Addressed, Failure> {
+    let (app, record, mut fields) = asked.fields().await?;
+    let name = match fields.text("model")? {
+        Some(name) => Some(name),
+        None => fields.text("name")?,
+    };
+    let model = named(&app, &name.ok_or_else(|| fields.missing("model"))?)?;
+    // When a model is unloaded is not the requests' to say.
+    fields.ignore(&["keep_alive"]);
+    Ok(Addressed::new(&app, model, record, fields))
 }
 
-impl Request {
-    async fn read(asked: Asked) -> Result<Request, Failure> {
-        let (app, record, mut fields) = asked.fields().await?;
-        let name = match fields.text("model")? {
-            Some(name) => Some(name),
-            None => fields.text("name")?,
-        };
-        let model = named(&app, &name.ok_or_else(|| fields.missing("model"))?)?;
-        record.model(&model.name);
-        // When a model is unloaded is not the requests' to say.
-        fields.ignore(&["keep_alive"]);
-        Ok(Request { model, record, limits: app.limits, fields })
+/// `options`, as the engine's parameters.
+fn options(request: &mut Addressed) -> Result<Vec<(String, Value)>, Failure> {
+    let mut given = Vec::new();
+    let Some(mut options) = request.fields.object("options")? else { return Ok(given) };
+    // How much memory and which processors a model gets is settled when it is loaded.
+    options.ignore(&[
+        "num_ctx",
+        "num_batch",
+        "num_gpu",
+        "main_gpu",
+        "num_thread",
+        "num_keep",
+        "numa",
+        "low_vram",
+        "f16_kv",
+        "vocab_only",
+        "use_mmap",
+        "use_mlock",
+    ]);
+    if let Some(stops) = params::stops(&mut options, "stop", &request.limits)? {
+        given.push(("stop".into(), json!(stops)));
     }
-
-    fn end(&mut self) -> Result<(), Failure> {
-        std::mem::take(&mut self.fields).end()
+    if let Some(most) = options.take("num_predict") {
+        match most.as_i64() {
+            Some(..0) => {}
+            Some(most) => given.push(("max_tokens".into(), json!(most))),
+            None => return Err(crate::fields::wrong("options.num_predict", "a whole number", &most)),
+        }
     }
-
-    /// `options`, as the engine's parameters.
-    fn options(&mut self) -> Result<Vec<(String, Value)>, Failure> {
-        let mut given = Vec::new();
-        let Some(mut options) = self.fields.object("options")? else { return Ok(given) };
-        // How much memory and which processors a model gets is settled when it is loaded.
-        options.ignore(&[
-            "num_ctx",
-            "num_batch",
-            "num_gpu",
-            "main_gpu",
-            "num_thread",
-            "num_keep",
-            "numa",
-            "low_vram",
-            "f16_kv",
-            "vocab_only",
-            "use_mmap",
-            "use_mlock",
-        ]);
-        if let Some(stops) = params::stops(&mut options, "stop", &self.limits)? {
-            given.push(("stop".into(), json!(stops)));
-        }
-        if let Some(most) = options.take("num_predict") {
-            match most.as_i64() {
-                Some(..0) => {}
-                Some(most) => given.push(("max_tokens".into(), json!(most))),
-                None => return Err(crate::fields::wrong("options.num_predict", "a whole number", &most)),
-            }
-        }
-        for (theirs, ours) in [
-            ("temperature", "temperature"),
-            ("top_k", "top_k"),
-            ("top_p", "top_p"),
-            ("min_p", "min_p"),
-            ("typical_p", "typical_p"),
-            ("repeat_penalty", "repetition_penalty"),
-            ("repeat_last_n", "repeat_last_n"),
-            ("presence_penalty", "presence_penalty"),
-            ("frequency_penalty", "frequency_penalty"),
-            ("seed", "seed"),
-            ("mirostat", "mirostat"),
-            ("mirostat_tau", "mirostat_tau"),
-            ("mirostat_eta", "mirostat_eta"),
-        ] {
-            given.extend(options.take(theirs).map(|value| (ours.to_owned(), value)));
-        }
-        options.end()?;
-        params::check(&given)?;
-        Ok(given)
+    for (theirs, ours) in [
+        ("temperature", "temperature"),
+        ("top_k", "top_k"),
+        ("top_p", "top_p"),
+        ("min_p", "min_p"),
+        ("typical_p", "typical_p"),
+        ("repeat_penalty", "repetition_penalty"),
+        ("repeat_last_n", "repeat_last_n"),
+        ("presence_penalty", "presence_penalty"),
+        ("frequency_penalty", "frequency_penalty"),
+        ("seed", "seed"),
+        ("mirostat", "mirostat"),
+        ("mirostat_tau", "mirostat_tau"),
+        ("mirostat_eta", "mirostat_eta"),
+    ] {
+        given.extend(options.take(theirs).map(|value| (ours.to_owned(), value)));
     }
+    options.end()?;
+    params::check(&given)?;
+    Ok(given)
 }
 
 /// A model by its name, with or without the tag that this dialect puts behind one.

@@ -1,6 +1,6 @@
 //! `/api/tags`, `/api/show`, `/api/ps`, `/api/version`: what there is.
 
-use super::Request;
+use super::read;
 use crate::failure::Failure;
 use crate::front::reply;
 use crate::front::routes::Asked;
@@ -44,7 +44,7 @@ pub async fn running(asked: Asked) -> Result<Response<Body>, Failure> {
 /// # Errors
 /// A name that no model has.
 pub async fn show(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = Request::read(asked).await?;
+    let mut request = read(asked).await?;
     request.fields.ignore(&["verbose", "system", "template", "options"]);
     request.end()?;
     let facts = request.model.facts()?;

@@ -4,7 +4,7 @@ use super::params::{self, Params};
 use super::{DONE, Usage, event, logprobs, messages, now, reason};
 use crate::failure::Failure;
 use crate::fields::Fields;
-use crate::front::routes::Asked;
+use crate::front::routes::{Addressed, Asked};
 use crate::front::{reply, sse};
 use crate::host::ask::{Generate, Piece, Source, Taken};
 use crate::limits::Limits;
@@ -42,21 +42,19 @@ struct Head {
 /// # Errors
 /// Requests that cannot be served.
 pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
-    let (app, record, mut fields) = asked.fields().await?;
-    let model = Arc::clone(app.model(fields.text("model")?.as_deref())?);
-    record.model(&model.name);
+    let Addressed { model, record, limits, mut fields } = asked.of_model().await?;
     let messages = messages::take(&mut fields)?;
-    let mut params = params::take(&mut fields, &app.limits)?;
+    let mut params = params::take(&mut fields, &limits)?;
     if let Some(most) = max_tokens(&mut fields)? {
         params.set("max_tokens", most);
     }
-    let logprobs = wanted_logprobs(&mut fields, &app.limits)?;
+    let logprobs = wanted_logprobs(&mut fields, &limits)?;
     if let Some(count) = logprobs {
         params.set("logprobs", count);
     }
     unsupported(&mut fields)?;
     let extra = variables(&mut fields)?;
-    let params = params::finish(fields, params, &app.limits)?;
+    let params = params::finish(fields, params, &limits)?;
     let tokenizer = Arc::clone(&model.facts()?.tokenizer);
     let head = Head {
         id: format!("chatcmpl-{}", record.id),

@@ -4,7 +4,7 @@ use super::logprobs::Lists;
 use super::params::{self, Params, Text};
 use super::{DONE, Usage, event, now, reason};
 use crate::failure::Failure;
-use crate::front::routes::Asked;
+use crate::front::routes::{Addressed, Asked};
 use crate::front::{reply, sse};
 use crate::host::ask::{Generate, Piece, Source, Taken};
 use attend_engine::{Choice, Finish, Output};
@@ -32,13 +32,11 @@ struct Head {
 /// # Errors
 /// Requests that cannot be served.
 pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
-    let (app, record, mut fields) = asked.fields().await?;
-    let model = Arc::clone(app.model(fields.text("model")?.as_deref())?);
-    record.model(&model.name);
-    let prompts = params::texts(&mut fields, "prompt", app.limits.inputs)?;
-    let mut params = params::take(&mut fields, &app.limits)?;
+    let Addressed { model, record, limits, mut fields } = asked.of_model().await?;
+    let prompts = params::texts(&mut fields, "prompt", limits.inputs)?;
+    let mut params = params::take(&mut fields, &limits)?;
     let echo = fields.flag("echo")?.unwrap_or(false);
-    let logprobs = fields.count("logprobs", 0, app.limits.top_logprobs)?;
+    let logprobs = fields.count("logprobs", 0, limits.top_logprobs)?;
     let max_tokens = fields.count("max_tokens", 0, usize::MAX)?.unwrap_or(MAX_TOKENS);
     check(&mut fields, &params, (echo, max_tokens))?;
     params.set("max_tokens", max_tokens);
@@ -51,7 +49,7 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
             params.set("prompt_logprobs", count);
         }
     }
-    let params = params::finish(fields, params, &app.limits)?;
+    let params = params::finish(fields, params, &limits)?;
     let tokenizer = Arc::clone(&model.facts()?.tokenizer);
     let shown = |text: &Text| match text {
         Text::Words(text) => text.clone(),

@@ -3,7 +3,7 @@
 use super::params::{self, Text};
 use crate::failure::Failure;
 use crate::front::reply;
-use crate::front::routes::Asked;
+use crate::front::routes::{Addressed, Asked};
 use crate::host::ask::{Embed, Input};
 use attend_engine::tasks::embed::{Embedding, Role};
 use axum::body::Body;
@@ -17,10 +17,8 @@ use std::sync::atomic::Ordering;
 /// # Errors
 /// Requests and inputs that cannot be served.
 pub async fn answer(asked: Asked) -> Result<http::Response<Body>, Failure> {
-    let (app, record, mut fields) = asked.fields().await?;
-    let model = app.model(fields.text("model")?.as_deref())?;
-    record.model(&model.name);
-    let inputs = params::texts(&mut fields, "input", app.limits.inputs)?;
+    let Addressed { model, record, limits, mut fields } = asked.of_model().await?;
+    let inputs = params::texts(&mut fields, "input", limits.inputs)?;
     let base64 = match fields.text("encoding_format")?.as_deref() {
         None | Some("float") => false,
         Some("base64") => true,

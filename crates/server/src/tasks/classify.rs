@@ -1,27 +1,18 @@
 //! `/v1/classify`: the labels of each text, or of each pair of texts.
 
-use super::{Request, is_whole};
+use super::{LabelsOf, Request};
 use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::front::routes::Asked;
 use crate::host::Model;
 use attend_engine::tasks::classify::{Classes, Classifier, Function};
-use attend_engine::tasks::{Labelled, Task, Text};
+use attend_engine::tasks::{Task, Text};
 use axum::body::Body;
 use axum::http::Response;
-use serde::Serialize;
 use serde_json::Value;
 
 /// A text, and the one that belongs to it.
 pub type Pair = (String, Option<String>);
-
-#[derive(Serialize)]
-struct Entry {
-    index: usize,
-    labels: Vec<Labelled>,
-    #[serde(skip_serializing_if = "is_whole")]
-    truncated: bool,
-}
 
 /// # Errors
 /// Requests and inputs that cannot be served.
@@ -39,7 +30,7 @@ pub async fn respond(asked: Asked) -> Result<Response<Body>, Failure> {
     request.end()?;
     let found = classes(&request.model, pairs, (top, function), request.truncate).await?;
     let tokens = found.iter().map(|found| found.tokens).sum();
-    let entry = |(index, found): (usize, Classes)| Entry { index, labels: found.labels, truncated: found.cut };
+    let entry = |(index, found): (usize, Classes)| LabelsOf { index, labels: found.labels, truncated: found.cut };
     request.respond(found.into_iter().enumerate().map(entry).collect(), tokens)
 }
 

@@ -15,9 +15,10 @@ use crate::failure::Failure;
 use crate::fields::{Fields, wrong};
 use crate::front::record::Record;
 use crate::front::reply;
-use crate::front::routes::Asked;
+use crate::front::routes::{Addressed, Asked};
 use crate::host::Model;
 use crate::limits::Limits;
+use attend_engine::tasks::Labelled;
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use serde::Serialize;
@@ -36,12 +37,10 @@ struct Request {
 
 impl Request {
     async fn read(asked: Asked) -> Result<Request, Failure> {
-        let (app, record, mut fields) = asked.fields().await?;
-        let model = Arc::clone(app.model(fields.text("model")?.as_deref())?);
-        record.model(&model.name);
+        let Addressed { model, record, limits, mut fields } = asked.of_model().await?;
         let truncate = fields.flag("truncate")?.unwrap_or(false);
         fields.ignore(&["user"]);
-        Ok(Request { model, record, limits: app.limits, fields, truncate })
+        Ok(Request { model, record, limits, fields, truncate })
     }
 
     /// `input`: a text, or a list of texts.
@@ -97,6 +96,15 @@ struct Read {
 pub fn written(body: &impl Serialize) -> Result<Response<Body>, Failure> {
     let body = serde_json::to_string(body).map_err(|error| Failure::fault(error.to_string()))?;
     Ok(reply::typed(StatusCode::OK, "application/json", body))
+}
+
+/// The labels of one input.
+#[derive(Serialize)]
+struct LabelsOf {
+    index: usize,
+    labels: Vec<Labelled>,
+    #[serde(skip_serializing_if = "is_whole")]
+    truncated: bool,
 }
 
 /// An entry that was computed of a text which was too long.

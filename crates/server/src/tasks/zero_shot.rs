@@ -1,24 +1,15 @@
 //! `/v1/zero-shot`: labels of one's own, judged by a model of entailment.
 
-use super::{Request, is_whole};
+use super::{LabelsOf, Request};
 use crate::failure::Failure;
 use crate::front::routes::Asked;
+use attend_engine::tasks::Task;
 use attend_engine::tasks::zero_shot::{Candidates, Judged, TEMPLATE, ZeroShot};
-use attend_engine::tasks::{Labelled, Task};
 use axum::body::Body;
 use axum::http::Response;
-use serde::Serialize;
 
 /// The most labels: each is read with each text.
 const MOST: usize = 100;
-
-#[derive(Serialize)]
-struct Entry {
-    index: usize,
-    labels: Vec<Labelled>,
-    #[serde(skip_serializing_if = "is_whole")]
-    truncated: bool,
-}
 
 /// # Errors
 /// Requests and inputs that cannot be served.
@@ -37,7 +28,7 @@ pub async fn respond(asked: Asked) -> Result<Response<Body>, Failure> {
         Ok(Box::new(move |watch| Ok((judge.judged(&candidates(&texts, &labels), &items, multi, watch)?, tokens))))
     });
     let (found, tokens): (Vec<Judged>, usize) = work.await?;
-    let entry = |(index, found): (usize, Judged)| Entry { index, labels: found.labels, truncated: found.cut };
+    let entry = |(index, found): (usize, Judged)| LabelsOf { index, labels: found.labels, truncated: found.cut };
     request.respond(found.into_iter().enumerate().map(entry).collect(), tokens)
 }
 

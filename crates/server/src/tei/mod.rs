@@ -1,12 +1,9 @@
-//! The dialect of Text Embeddings Inference.
+//! The dialect of Text Embeddings Inference, which has one model a server; with several a request may name one.
 
 use crate::failure::Failure;
 use crate::fields::{Fields, wrong};
-use crate::front::record::Record;
-use crate::front::routes::Asked;
-use crate::host::Model;
+use crate::front::routes::{Addressed, Asked};
 use crate::host::ask::{Embed, Input};
-use crate::limits::Limits;
 use crate::openai::params::{self, Text};
 use crate::tasks::classify::{self, Pair};
 use crate::tasks::{rerank, written};
@@ -22,38 +19,16 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What all of its requests have.
-struct Request {
-    model: Arc<Model>,
-    record: Arc<Record>,
-    limits: Limits,
-    fields: Fields,
+fn inputs(request: &mut Addressed) -> Result<Vec<Input>, Failure> {
+    let input = |text| match text {
+        Text::Words(text) => Input::Text(text),
+        Text::Tokens(ids) => Input::Tokens(ids),
+    };
+    Ok(params::texts(&mut request.fields, "inputs", request.limits.inputs)?.into_iter().map(input).collect())
 }
 
-impl Request {
-    async fn read(asked: Asked) -> Result<Request, Failure> {
-        let (app, record, mut fields) = asked.fields().await?;
-        // This dialect has one model a server; with several a request may name one.
-        let model = Arc::clone(app.model(fields.text("model")?.as_deref())?);
-        record.model(&model.name);
-        Ok(Request { model, record, limits: app.limits, fields })
-    }
-
-    fn end(&mut self) -> Result<(), Failure> {
-        std::mem::take(&mut self.fields).end()
-    }
-
-    fn inputs(&mut self) -> Result<Vec<Input>, Failure> {
-        let input = |text| match text {
-            Text::Words(text) => Input::Text(text),
-            Text::Tokens(ids) => Input::Tokens(ids),
-        };
-        Ok(params::texts(&mut self.fields, "inputs", self.limits.inputs)?.into_iter().map(input).collect())
-    }
-
-    fn read_tokens(&self, found: &[Embedding]) {
-        self.record.prompt_tokens.store(found.iter().map(|found| found.tokens).sum(), Ordering::Relaxed);
-    }
+fn read_tokens(request: &Addressed, found: &[Embedding]) {
+    request.record.prompt_tokens.store(found.iter().map(|found| found.tokens).sum(), Ordering::Relaxed);
 }
 
 /// What requests for vectors share.
@@ -71,14 +46,14 @@ fn settings(fields: &mut Fields, embed: &mut Embed) -> Result<(), Failure> {
 /// # Errors
 /// Requests and inputs that cannot be served.
 pub async fn embed(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = Request::read(asked).await?;
-    let mut embed = Embed::new(request.inputs()?);
+    let mut request = asked.of_model().await?;
+    let mut embed = Embed::new(inputs(&mut request)?);
     settings(&mut request.fields, &mut embed)?;
     embed.normalize = Some(request.fields.flag("normalize")?.unwrap_or(true));
     embed.dimensions = request.fields.count("dimensions", 1, usize::MAX)?;
     request.end()?;
     let found = request.model.embed(embed).await?;
-    request.read_tokens(&found);
+    read_tokens(&request, &found);
     written(&found.iter().map(|found| &found.values).collect::<Vec<_>>())
 }
 
@@ -87,7 +62,7 @@ pub async fn embed(asked: Asked) -> Result<Response<Body>, Failure> {
 /// # Errors
 /// Requests and inputs that cannot be served.
 pub async fn similarity(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = Request::read(asked).await?;
+    let mut request = asked.of_model().await?;
     let mut inputs = request.fields.object("inputs")?.ok_or_else(|| request.fields.missing("inputs"))?;
     let source = inputs.required_text("source_sentence")?;
     let sentences = inputs.texts("sentences", request.limits.inputs)?.ok_or_else(|| inputs.missing("sentences"))?;
@@ -102,7 +77,7 @@ pub async fn similarity(asked: Asked) -> Result<Response<Body>, Failure> {
     }
     request.end()?;
     let found = request.model.embed(embed).await?;
-    request.read_tokens(&found);
+    read_tokens(&request, &found);
     let scores: Vec<f32> = match found.split_first() {
         Some((source, others)) => others.iter().map(|one| Similarity::Cosine.of(&source.values, &one.values)).collect(),
         None => Vec::new(),
@@ -115,7 +90,7 @@ pub async fn similarity(asked: Asked) -> Result<Response<Body>, Failure> {
 /// # Errors
 /// Requests and inputs that cannot be served.
 pub async fn predict(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = Request::read(asked).await?;
+    let mut request = asked.of_model().await?;
     let (pairs, several) = pairs(&mut request)?;
     let raw = request.fields.flag("raw_scores")?.unwrap_or(false);
     let truncate = request.fields.flag("truncate")?.unwrap_or(false);
@@ -132,7 +107,7 @@ pub async fn predict(asked: Asked) -> Result<Response<Body>, Failure> {
 }
 
 /// `inputs`: a text, a pair (a list of two texts), or a list of lists of one text or two.
-fn pairs(request: &mut Request) -> Result<(Vec<Pair>, bool), Failure> {
+fn pairs(request: &mut Addressed) -> Result<(Vec<Pair>, bool), Failure> {
     let list = match request.fields.take("inputs") {
         None => return Err(request.fields.missing("inputs")),
         Some(Value::String(text)) => return Ok((vec![(text, None)], false)),
@@ -172,7 +147,7 @@ struct Rank {
 /// # Errors
 /// Requests and inputs that cannot be served.
 pub async fn rank(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = Request::read(asked).await?;
+    let mut request = asked.of_model().await?;
     let query = request.fields.required_text("query")?;
     let most = request.limits.documents;
     let texts = request.fields.texts("texts", most)?.ok_or_else(|| request.fields.missing("texts"))?;
@@ -197,7 +172,7 @@ pub async fn rank(asked: Asked) -> Result<Response<Body>, Failure> {
 /// # Errors
 /// Requests and inputs that cannot be served.
 pub async fn tokenize(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = Request::read(asked).await?;
+    let mut request = asked.of_model().await?;
     let texts =
         request.fields.texts("inputs", request.limits.inputs)?.ok_or_else(|| request.fields.missing("inputs"))?;
     let add_special = request.fields.flag("add_special_tokens")?.unwrap_or(true);
@@ -231,7 +206,7 @@ fn tokens(tokenizer: &Tokenizer, text: &str, options: EncodeOptions) -> Result<V
 /// # Errors
 /// Requests that cannot be served.
 pub async fn decode(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = Request::read(asked).await?;
+    let mut request = asked.of_model().await?;
     let lists = params::texts(&mut request.fields, "ids", request.limits.inputs)?;
     let skip = request.fields.flag("skip_special_tokens")?.unwrap_or(true);
     request.end()?;

@@ -65,6 +65,7 @@ impl Resolved {
         let given = |name: &str| self.settings.iter().any(|s| s.name == name && s.source == "given");
         let options = &self.options;
         let sampled = options.sampling.temperature > 0.0 || options.length.n > 1 || !options.length.stop.is_empty();
+        let sampled = sampled || options.constraints.constraint.is_some();
         if from_files > 1 && sampled && !given("num_beams") {
             self.set("num_beams", json!(1), "a sampled answer is not searched for".into())?;
             self.set("num_return_sequences", json!(1), "a sampled answer is not searched for".into())?;

@@ -1,5 +1,6 @@
 //! A loaded model, ready for requests.
 
+use crate::constrain::Grammars;
 use crate::defaults::Resolved;
 use crate::divergence::{Divergence, divergence};
 use crate::error::Error;
@@ -70,7 +71,12 @@ impl<'m> Engine<'m> {
             (Some(asked), Some(model)) if asked > model => return Err(Error::ContextTooLong { asked, model }),
             (asked, model) => asked.or(model),
         };
-        let around = Surroundings { context, chunk: options.chunk, end_ids: end_ids(described, tokenizer) };
+        let around = Surroundings {
+            context,
+            chunk: options.chunk,
+            end_ids: end_ids(described, tokenizer),
+            grammars: Grammars::default(),
+        };
         Ok(Engine { source, described, tokenizer, around, draft: None, prefixes: None })
     }
 

@@ -39,6 +39,14 @@ pub enum Error {
     #[error("no token is left to choose at position {position}: the request's constraints forbid all {vocab}")]
     NothingLeft { position: usize, vocab: usize },
 
+    /// A constraint that means nothing, or that is too large or too costly to be followed.
+    #[error("{what} cannot be followed: {reason}")]
+    Constraint { what: &'static str, reason: String },
+
+    /// A constraint that turned out too costly on the way.
+    #[error("the constraint costs too much to follow at position {position}: {reason}")]
+    ConstraintCost { position: usize, reason: String },
+
     #[error(transparent)]
     Model(#[from] attend_nn::Error),
 

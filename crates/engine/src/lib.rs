@@ -4,6 +4,7 @@
 //! a [`source::LogitsSource`] for rows of logits, which is the model, or in tests a script.
 
 pub mod beam;
+pub mod constrain;
 pub mod defaults;
 pub mod divergence;
 pub mod engine;
@@ -28,6 +29,7 @@ mod validate;
 pub mod vocabulary;
 mod work;
 
+pub use constrain::{Constraint, Grammars};
 pub use defaults::{Resolved, Setting};
 pub use divergence::Divergence;
 pub use engine::{Engine, EngineOptions};

@@ -1,5 +1,6 @@
 //! What a caller chooses: how to sample, what is forbidden or forced, when to stop, what to report.
 
+use crate::constrain::Constraint;
 use crate::error::Error;
 use crate::sampler::SamplerKind;
 use serde::{Deserialize, Serialize};
@@ -138,6 +139,8 @@ pub struct Constraints {
     pub suppress_tokens: Vec<u32>,
     /// Not generated in the first place.
     pub begin_suppress_tokens: Vec<u32>,
+    /// What the answer as a whole must be.
+    pub constraint: Option<Constraint>,
     /// From so many generated tokens on, the end tokens' logits grow by this factor for each further token.
     pub exponential_decay_length_penalty: Option<(usize, f32)>,
 }

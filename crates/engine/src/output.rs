@@ -60,6 +60,8 @@ pub enum Finish {
     StopToken(u32),
     /// One of the request's `stop` strings.
     StopText(String),
+    /// The request's constraint leaves nothing that could follow.
+    Complete,
     /// `max_tokens`, or the bound for answers without one.
     MaxTokens,
     /// The context is full.
@@ -72,7 +74,7 @@ impl Finish {
     /// `stop`, `length` or `cancelled`.
     pub fn reason(&self) -> &'static str {
         match self {
-            Finish::EndToken(_) | Finish::StopToken(_) | Finish::StopText(_) => "stop",
+            Finish::EndToken(_) | Finish::StopToken(_) | Finish::StopText(_) | Finish::Complete => "stop",
             Finish::MaxTokens | Finish::Context => "length",
             Finish::Cancelled => "cancelled",
         }

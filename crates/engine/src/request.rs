@@ -1,5 +1,6 @@
 //! A request made ready: checked, with its limits in figures.
 
+use crate::constrain::{Grammars, Matcher};
 use crate::error::Error;
 use crate::options::GenerateOptions;
 use crate::output::{Finish, Prompt};
@@ -20,7 +21,7 @@ pub const UNBOUNDED_TOKENS: usize = 4096;
 pub const UNBOUNDED_DECODER: (usize, usize) = (256, 4);
 
 /// What surrounds every request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     /// The most tokens of a sequence; None: no limit.
     pub context: Option<usize>,
@@ -28,6 +29,8 @@ pub struct Surroundings {
     pub chunk: usize,
     /// The tokens that end an answer by themselves.
     pub end_ids: Vec<u32>,
+    /// The constraints of requests, for the vocabulary that the requests have.
+    pub grammars: Grammars,
 }
 
 /// A checked request, which may be made by another thread than the one that works on it.
@@ -42,6 +45,8 @@ pub struct Ready {
     pub(crate) at_max: Finish,
     pub(crate) seed: u64,
     pub(crate) notices: Vec<String>,
+    /// One for each choice, where there is a constraint, until the work takes them.
+    pub(crate) matchers: Vec<Matcher>,
     salt: String,
 }
 
@@ -65,6 +70,18 @@ impl Ready {
         let mut notices = Vec::new();
         let (max_tokens, at_max) = bound(around, &prompt, &options, &mut notices);
         let end_ids = if options.length.ignore_eos { Vec::new() } else { around.end_ids.clone() };
+        let matchers = match &options.constraints.constraint {
+            Some(constraint) => {
+                let Some(vocabulary) = vocabulary else {
+                    return Err(Error::Unsupported("constraints need a tokenizer, and this model has none".into()));
+                };
+                let grammars = &around.grammars;
+                let made = grammars.matchers(vocabulary, &around.end_ids, constraint, options.length.n)?;
+                notices.extend(made.1);
+                made.0
+            }
+            None => Vec::new(),
+        };
         let dry = options.sampling.dry_multiplier > 0.0;
         let breakers = match vocabulary {
             Some(vocabulary) if dry => breakers(vocabulary, &options.sampling.dry_sequence_breakers),
@@ -80,7 +97,7 @@ impl Ready {
         };
         let chain = Chain::new(&options, &rules);
         let seed = options.sampling.seed.unwrap_or_else(fresh_seed);
-        Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, seed, notices, salt: String::new() })
+        Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, seed, notices, matchers, salt: String::new() })
     }
 
     /// The same, which shares its past with requests of the same salt only, where pasts are shared

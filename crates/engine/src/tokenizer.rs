@@ -12,6 +12,14 @@ impl Vocabulary for Tokenizer {
         self.token_bytes(id).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        self.token_bytes(id)
+    }
+
+    fn is_special(&self, id: u32) -> bool {
+        Tokenizer::is_special(self, id)
+    }
+
     fn tokens(&self, text: &str) -> Vec<u32> {
         // A text that cannot be encoded is no sequence of tokens.
         self.encode(text, EncodeOptions::default()).map(|encoding| encoding.ids).unwrap_or_default()

@@ -58,6 +58,10 @@ impl GenerateOptions {
         if beam.num_beams == 1 {
             return Ok(());
         }
+        if self.constraints.constraint.is_some() {
+            let expected = "a constraint is followed by one sequence at a time: it must be 1";
+            return Err(Error::parameter("num_beams", beam.num_beams, expected));
+        }
         let deterministic = "beam search chooses the most probable sequences";
         if self.sampling.temperature > 0.0 {
             return Err(Error::parameter(

@@ -10,6 +10,14 @@ pub trait Vocabulary {
     /// The text of one token alone, where it has any.
     fn text(&self, id: u32) -> Option<String>;
 
+    /// The bytes that a token adds in the middle of a text, where it has any.
+    fn bytes(&self, id: u32) -> Option<Vec<u8>>;
+
+    /// A control token, which is no text.
+    fn is_special(&self, _id: u32) -> bool {
+        false
+    }
+
     /// The tokens of a text, without special tokens around it.
     fn tokens(&self, text: &str) -> Vec<u32>;
 

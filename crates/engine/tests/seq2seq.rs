@@ -127,7 +127,7 @@ fn a_search_by_hand() {
             let beam = Beam { num_beams: 3, num_return_sequences: 3, length_penalty: penalty, early_stopping: early };
             let mut options = GenerateOptions { beam, ..GenerateOptions::default() };
             options.length.max_tokens = Some(3);
-            let around = Surroundings { context: None, chunk: 8, end_ids: vec![3] };
+            let around = Surroundings { context: None, chunk: 8, end_ids: vec![3], ..Surroundings::default() };
             let prompt = Prompt::tokens([0]);
             let go_on = &mut |_: attend_engine::Event<'_>| ControlFlow::Continue(());
             let output =

@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 const VOCAB: usize = 6;
 
 fn around() -> Surroundings {
-    Surroundings { context: Some(200), chunk: 7, end_ids: vec![0] }
+    Surroundings { context: Some(200), chunk: 7, end_ids: vec![0], ..Surroundings::default() }
 }
 
 /// What an answer is, without how long it took and how it was guessed.
@@ -175,7 +175,7 @@ fn wrong_guesses_cost_ever_fewer_tokens() {
 #[test]
 fn company_and_being_put_back_change_nothing() {
     let (source, draft, words) = (mixed(VOCAB, 0), mixed(VOCAB, 0x5555_1234_8765_9999), words());
-    let around = Surroundings { context: Some(400), chunk: 5, end_ids: vec![0] };
+    let around = Surroundings { context: Some(400), chunk: 5, end_ids: vec![0], ..Surroundings::default() };
     let mut options = GenerateOptions::default();
     (options.length.max_tokens, options.sampling.temperature, options.sampling.seed) = (Some(150), 1.0, Some(8));
     options.length.ignore_eos = true;

@@ -100,6 +100,8 @@ impl From<Error> for Failure {
                 Failure::bad(message)
             }
             Error::ContextTooLong { .. } => Failure::bad(message),
+            Error::Constraint { .. } => Failure::bad(message).code("invalid_constraint"),
+            Error::ConstraintCost { .. } => Failure::bad(message).code("constraint_too_costly"),
             Error::Input { index, source } => {
                 let inner = Failure::from(*source);
                 Failure { message: format!("input {}: {}", index + 1, inner.message), ..inner }

@@ -285,7 +285,7 @@ pub fn say_how_it_ended(output: &Output) {
         Some(Finish::MaxTokens) => ", stopped at the limit of tokens",
         Some(Finish::Context) => ", stopped because the context is full",
         Some(Finish::Cancelled) => ", interrupted",
-        Some(Finish::EndToken(_) | Finish::StopToken(_) | Finish::StopText(_)) | None => "",
+        Some(Finish::EndToken(_) | Finish::StopToken(_) | Finish::StopText(_) | Finish::Complete) | None => "",
     };
     let guesses = match output.guesses {
         Guesses { offered: 0, .. } => String::new(),

@@ -103,7 +103,9 @@ impl Chain {
             self.push(true, Force { ids: vec![bos], at: 1 });
         }
         let last = rules.prompt_len.saturating_add(rules.max_tokens).saturating_sub(1);
-        self.push(!c.forced_eos_token_id.is_empty(), Force { ids: c.forced_eos_token_id.clone(), at: last });
+        // An answer that must be something ends where it is that, not where there is no more room.
+        let forced_eos = !c.forced_eos_token_id.is_empty() && c.constraint.is_none();
+        self.push(forced_eos, Force { ids: c.forced_eos_token_id.clone(), at: last });
         if let Some((start, factor)) = c.exponential_decay_length_penalty {
             self.push(true, EndingGrowsLikely { start, factor, end_ids: rules.end_ids.clone() });
         }

@@ -78,7 +78,9 @@ fn choice(ready: &Ready, vocabulary: Option<&dyn Vocabulary>, index: usize, foun
     };
     let shown = match finish {
         Finish::EndToken(_) | Finish::StopToken(_) => &found.tokens[..found.tokens.len().saturating_sub(1)],
-        Finish::StopText(_) | Finish::MaxTokens | Finish::Context | Finish::Cancelled => &found.tokens[..],
+        Finish::StopText(_) | Finish::Complete | Finish::MaxTokens | Finish::Context | Finish::Cancelled => {
+            &found.tokens[..]
+        }
     };
     let mut text = String::new();
     if let Some(vocabulary) = vocabulary {

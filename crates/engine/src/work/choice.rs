@@ -2,6 +2,7 @@
 
 use super::guess::{Guess, look_up};
 use super::strand::Wanted;
+use crate::constrain::Matcher;
 use crate::error::Error;
 use crate::generate::Handler;
 use crate::logprobs::{Distribution, check_finite};
@@ -22,11 +23,20 @@ pub(crate) struct Answer<'v> {
     memory: Memory,
     stream: Option<Box<dyn TextStream + 'v>>,
     filter: StopFilter,
+    /// Where the choice stands in what the request wants it to be.
+    matcher: Option<Matcher>,
+    /// The same behind the guesses of a draft model.
+    ahead: Option<Matcher>,
     pub open: bool,
 }
 
 impl<'v> Answer<'v> {
-    pub fn new(index: usize, ready: &Ready, vocabulary: Option<&'v dyn Vocabulary>) -> Answer<'v> {
+    pub fn new(
+        index: usize,
+        ready: &Ready,
+        vocabulary: Option<&'v dyn Vocabulary>,
+        matcher: Option<Matcher>,
+    ) -> Answer<'v> {
         let choice = Choice {
             index,
             text: String::new(),
@@ -42,6 +52,8 @@ impl<'v> Answer<'v> {
             memory: ready.chain.memory(),
             stream: vocabulary.map(|vocabulary| vocabulary.stream(ready.options.report.skip_special)),
             filter: StopFilter::new(&ready.options.length.stop),
+            matcher,
+            ahead: None,
             open: true,
         }
     }
@@ -61,11 +73,13 @@ impl<'v> Answer<'v> {
         on: &mut Handler<'_>,
     ) -> Result<ControlFlow<()>, Error> {
         let guesses = self.tokens.split_off(self.tokens.len() - std::mem::take(&mut self.guess.count));
+        self.ahead = None;
         let mut right = 0;
         let mut flow = ControlFlow::Continue(());
         for mut row in rows {
             let id = self.choose(ready, &mut row)?;
-            flow = self.take(id, ready, on);
+            let complete = self.follow(id, ready)?;
+            flow = self.take(id, complete, ready, on);
             let guessed = guesses.get(right) == Some(&id);
             right += usize::from(guessed);
             if flow.is_break() || !self.open || !guessed {
@@ -80,11 +94,26 @@ impl<'v> Answer<'v> {
         let position = self.tokens.len();
         let raw = ready.options.report.logprobs.map(|_| row.to_vec());
         check_finite(row, position)?;
+        if !is_outside(&self.tokens, ready)
+            && let Some(matcher) = &mut self.matcher
+        {
+            matcher.mask(position, &ends(ready), row)?;
+        }
         let id = ready.chain.choose(&mut self.memory, &history(&self.tokens, ready, self.choice.index), row)?;
         if let (Some(raw), Some(count)) = (raw, ready.options.report.logprobs) {
             self.choice.logprobs.push(Distribution::new(&raw, position)?.of(id, count));
         }
         Ok(id)
+    }
+
+    /// Goes on to a chosen token in what the answer must be. `true`: nothing may follow it.
+    fn follow(&mut self, id: u32, ready: &Ready) -> Result<bool, Error> {
+        let Some(matcher) = &mut self.matcher else { return Ok(false) };
+        if ready.ends(id).is_some() || is_outside(&self.tokens, ready) {
+            return Ok(false);
+        }
+        matcher.follow(self.tokens.len(), id)?;
+        Ok(matcher.is_complete())
     }
 
     /// How many more tokens may be guessed of at most `most`: none behind the last one that can be chosen.
@@ -112,21 +141,38 @@ impl<'v> Answer<'v> {
     /// that it stands for.
     pub fn guess_from(&mut self, ready: &Ready, mut row: Vec<f32>, vocab: usize) {
         row.resize(vocab, f32::NEG_INFINITY);
-        let mut memory = self.memory.clone();
-        let chosen = ready.chain.choose(&mut memory, &history(&self.tokens, ready, self.choice.index), &mut row);
-        match chosen {
-            Ok(id) => {
+        match self.guess_one(ready, &mut row) {
+            Ok((id, complete)) => {
                 self.tokens.push(id);
                 self.guess.count += 1;
-                self.guess.closed = ready.ends(id).is_some();
+                self.guess.closed = complete || ready.ends(id).is_some();
             }
             // A row that leaves no token is no guess.
             Err(_) => self.guess.closed = true,
         }
     }
 
+    /// A guess, and whether nothing may follow it.
+    fn guess_one(&mut self, ready: &Ready, row: &mut [f32]) -> Result<(u32, bool), Error> {
+        let position = self.tokens.len();
+        let outside = is_outside(&self.tokens, ready);
+        if self.ahead.is_none() {
+            self.ahead = self.matcher.as_ref().map(Matcher::fork);
+        }
+        let mut matcher = self.ahead.as_mut().filter(|_| !outside);
+        if let Some(matcher) = &mut matcher {
+            matcher.mask(position, &ends(ready), row)?;
+        }
+        let mut memory = self.memory.clone();
+        let id = ready.chain.choose(&mut memory, &history(&self.tokens, ready, self.choice.index), row)?;
+        let Some(matcher) = matcher.filter(|_| ready.ends(id).is_none()) else { return Ok((id, false)) };
+        matcher.follow(position, id)?;
+        Ok((id, matcher.is_complete()))
+    }
+
     /// Adds a chosen token to the answer, says so, and sees whether it ends the answer.
-    fn take(&mut self, id: u32, ready: &Ready, on: &mut Handler<'_>) -> ControlFlow<()> {
+    /// With `complete` nothing may follow.
+    fn take(&mut self, id: u32, complete: bool, ready: &Ready, on: &mut Handler<'_>) -> ControlFlow<()> {
         self.tokens.push(id);
         self.choice.token_ids.push(id);
         let generated = self.choice.token_ids.len();
@@ -135,6 +181,9 @@ impl<'v> Answer<'v> {
         if finish.is_none() {
             let piece = self.stream.as_mut().and_then(|stream| stream.push(id)).unwrap_or_default();
             (text, finish) = self.filter_text(&piece, generated < ready.options.length.min_tokens, ready);
+            if finish.is_none() && complete {
+                finish = Some(Finish::Complete);
+            }
             if finish.is_none() && generated >= ready.max_tokens {
                 finish = Some(ready.at_max.clone());
             }
@@ -177,6 +226,16 @@ impl<'v> Answer<'v> {
         self.choice.text.push_str(&held);
         held
     }
+}
+
+/// The tokens that end an answer.
+fn ends(ready: &Ready) -> Vec<u32> {
+    [ready.end_ids.as_slice(), &ready.options.length.stop_ids].concat()
+}
+
+/// A first token that is forced is no part of what the answer must be.
+fn is_outside(tokens: &[u32], ready: &Ready) -> bool {
+    tokens.len() == 1 && ready.options.constraints.forced_bos_token_id.is_some()
 }
 
 /// What a row is chosen from beside itself: the sequence, and the random number of its next place.

@@ -86,13 +86,14 @@ struct Root<T> {
 }
 
 impl<'v, T> Work<'v, T> {
-    pub fn new(ready: Ready, vocabulary: Option<&'v dyn Vocabulary>) -> Work<'v, T> {
+    pub fn new(mut ready: Ready, vocabulary: Option<&'v dyn Vocabulary>) -> Work<'v, T> {
         let answers = match (ready.max_tokens, ready.options.beam.num_beams > 1) {
             (0, _) => Answers::Choices(Vec::new()),
             (_, true) => Answers::Beams(beams::begin(&ready)),
             (_, false) => {
-                let choices = (0..ready.options.length.n).map(|index| Answer::new(index, &ready, vocabulary));
-                Answers::Choices(choices.collect())
+                let mut matchers = std::mem::take(&mut ready.matchers).into_iter();
+                let choice = |index| Answer::new(index, &ready, vocabulary, matchers.next());
+                Answers::Choices((0..ready.options.length.n).map(choice).collect())
             }
         };
         Work {

@@ -24,7 +24,7 @@ fn every_answer_is_the_one_that_the_prompt_gets_alone() {
     let mut prompt = |_| Prompt::tokens((0..1 + random.below(90)).map(|_| random.below(7) as u32).collect::<Vec<_>>());
     let prompts: Vec<Prompt> = (0..23).map(&mut prompt).collect();
     for chunk in [1, 13, 512] {
-        let around = Surroundings { context: Some(200), chunk, end_ids: vec![0] };
+        let around = Surroundings { context: Some(200), chunk, end_ids: vec![0], ..Surroundings::default() };
         for (way, options) in ways() {
             let expected: Vec<Output> =
                 prompts.iter().map(|prompt| alone(&source, &words, &around, prompt, &options)).collect();
@@ -41,7 +41,7 @@ fn every_answer_is_the_one_that_the_prompt_gets_alone() {
 fn requests_join_as_others_leave() {
     // A prompt's first token is how long its answer is.
     let source = Script::new(40, |tokens| one_hot(40, u32::from(tokens.len() <= tokens[0] as usize)));
-    let around = Surroundings { context: None, chunk: 64, end_ids: vec![0] };
+    let around = Surroundings { context: None, chunk: 64, end_ids: vec![0], ..Surroundings::default() };
     let words = Words::new(&["a"; 40]);
     let lengths = [9, 3, 3, 3, 30, 2, 1];
     let prompts: Vec<Prompt> = lengths.map(|length| Prompt::tokens([length])).into();
@@ -134,7 +134,7 @@ fn held(script: Script) -> Held {
 #[test]
 fn what_is_held_stays_within_the_bound() {
     let held = held(Script::new(4, |tokens| one_hot(4, 1 + tokens.len() as u32 % 2)));
-    let around = Surroundings { context: Some(1000), chunk: 64, end_ids: vec![0] };
+    let around = Surroundings { context: Some(1000), chunk: 64, end_ids: vec![0], ..Surroundings::default() };
     let words = Words::new(&["a"; 4]);
     let mut options = GenerateOptions::default();
     (options.length.max_tokens, options.sampling.seed) = (Some(300), Some(1));
@@ -159,7 +159,7 @@ fn errors_and_cancelling_are_a_requests_own() {
         row
     }));
     let source = &&held;
-    let around = Surroundings { context: Some(20), chunk: 64, end_ids: vec![0] };
+    let around = Surroundings { context: Some(20), chunk: 64, end_ids: vec![0], ..Surroundings::default() };
     let mut schedule = Schedule::new(source, None, &around, Limits::default());
     let options = Arc::new(GenerateOptions::default());
     let prompts = [

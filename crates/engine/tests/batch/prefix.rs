@@ -84,7 +84,7 @@ fn whatever_is_kept_the_answer_is_the_one_without() {
     let prompts: Vec<Prompt> = prompts(&mut Random(9), 15, 7).into_iter().map(Prompt::tokens).collect();
     let mut given_up = 0;
     for chunk in [13, 512] {
-        let around = Surroundings { context: Some(300), chunk, end_ids: vec![0] };
+        let around = Surroundings { context: Some(300), chunk, end_ids: vec![0], ..Surroundings::default() };
         for bytes in [0, 3500, 20_000, 1 << 30] {
             // One cache for all ways of asking: what one leaves behind serves the next.
             let cache = PrefixCache::new(bytes);
@@ -119,7 +119,7 @@ fn whatever_is_kept_the_answer_is_the_one_without() {
 fn what_is_held_is_counted_and_not_computed() {
     let source = mixed(7);
     let words = Words::new(&["", "a", "b", "c", "d", "ca", "e"]);
-    let around = Surroundings { context: None, chunk: 1000, end_ids: Vec::new() };
+    let around = Surroundings { context: None, chunk: 1000, end_ids: Vec::new(), ..Surroundings::default() };
     let mut options = GenerateOptions::default();
     options.length.max_tokens = Some(65);
     let options = Arc::new(options);

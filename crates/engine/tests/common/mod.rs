@@ -103,6 +103,10 @@ impl Vocabulary for Words {
         self.0.get(id as usize).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
+    fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        self.0.get(id as usize).cloned()
+    }
+
     /// The longest word first.
     fn tokens(&self, text: &str) -> Vec<u32> {
         let mut rest = text.as_bytes();
@@ -145,7 +149,7 @@ impl TextStream for WordStream<'_> {
 }
 
 pub fn around() -> Surroundings {
-    Surroundings { context: Some(64), chunk: 8, end_ids: Vec::new() }
+    Surroundings { context: Some(64), chunk: 8, end_ids: Vec::new(), ..Surroundings::default() }
 }
 
 /// What a client of a stream would have seen.

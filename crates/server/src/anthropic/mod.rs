@@ -160,7 +160,7 @@ fn unsupported(fields: &mut Fields) -> Result<(), Failure> {
 /// Why the message ended, and the stop sequence that did it. `pause_turn` is for work that was cut because the server stops.
 fn reason(finish: &Finish) -> (&'static str, Option<&str>) {
     match finish {
-        Finish::EndToken(_) | Finish::StopToken(_) => ("end_turn", None),
+        Finish::EndToken(_) | Finish::StopToken(_) | Finish::Complete => ("end_turn", None),
         Finish::StopText(text) => ("stop_sequence", Some(text)),
         Finish::MaxTokens => ("max_tokens", None),
         Finish::Context => ("model_context_window_exceeded", None),

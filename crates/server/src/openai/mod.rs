@@ -20,7 +20,7 @@ pub fn now() -> u64 {
 /// Why a choice ended, in this dialect's words. `abort` is for work that was cut because the server stops.
 pub fn reason(finish: &Finish) -> &'static str {
     match finish {
-        Finish::EndToken(_) | Finish::StopToken(_) | Finish::StopText(_) => "stop",
+        Finish::EndToken(_) | Finish::StopToken(_) | Finish::StopText(_) | Finish::Complete => "stop",
         Finish::MaxTokens | Finish::Context => "length",
         Finish::Cancelled => "abort",
     }

@@ -55,7 +55,7 @@ impl LogitsSource for Trap {
 }
 
 fn around() -> Surroundings {
-    Surroundings { context: Some(100), chunk: 8, end_ids: Vec::new() }
+    Surroundings { context: Some(100), chunk: 8, end_ids: Vec::new(), ..Surroundings::default() }
 }
 
 fn ready(prompt: &[u32], tokens: usize) -> Ready {

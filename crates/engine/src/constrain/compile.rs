@@ -1,0 +1,128 @@
+//! From a constraint to matchers over a vocabulary, once for each distinct constraint as long as it is remembered.
+
+use super::{Constraint, Matcher, grammar, limits};
+use crate::error::Error;
+use crate::vocabulary::Vocabulary;
+use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{ParserFactory, TokenParser};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Compiled constraints that are remembered, and the bytes of text of one that is.
+const REMEMBERED: usize = 32;
+const REMEMBERED_BYTES: usize = 16 << 10;
+
+/// The constraints of one vocabulary. Its tokens are put in a tree when the first is asked for; clones share it.
+#[derive(Clone, Default)]
+pub struct Grammars(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    tokens: OnceLock<Result<Tokens, String>>,
+    /// The last used first.
+    remembered: Mutex<VecDeque<(String, Arc<Compiled>)>>,
+}
+
+struct Tokens {
+    factory: ParserFactory,
+    /// The id behind the vocabulary that stands for the end of an answer.
+    end: u32,
+}
+
+/// A grammar that has followed nothing yet, and what it passes over.
+struct Compiled {
+    parser: Mutex<TokenParser>,
+    notices: Vec<String>,
+}
+
+impl std::fmt::Debug for Grammars {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Grammars").field("tokens", &self.0.tokens.get().is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Grammars {
+    /// Matchers for so many choices, and what the caller should know.
+    ///
+    /// # Errors
+    /// [`Error::Constraint`] for what is wrong, too large or too costly.
+    pub(crate) fn matchers(
+        &self,
+        vocabulary: &dyn Vocabulary,
+        ends: &[u32],
+        constraint: &Constraint,
+        count: usize,
+    ) -> Result<(Vec<Matcher>, Vec<String>), Error> {
+        limits::check(constraint)?;
+        let tokens = self.0.tokens.get_or_init(|| Tokens::new(vocabulary, ends));
+        let tokens = tokens.as_ref().map_err(|reason| Error::Unsupported(reason.clone()))?;
+        let compiled = self.compiled(tokens, constraint)?;
+        let parser = compiled.parser.lock().unwrap_or_else(PoisonError::into_inner);
+        // Each has a lexer of its own: states that one's text has made must not count for another's limits.
+        let matcher = |_| Matcher::new(llguidance::Matcher::new(Ok(parser.deep_clone())), tokens.end);
+        Ok(((0..count).map(matcher).collect(), compiled.notices.clone()))
+    }
+
+    fn compiled(&self, tokens: &Tokens, constraint: &Constraint) -> Result<Arc<Compiled>, Error> {
+        let key = serde_json::to_string(constraint).unwrap_or_default();
+        if let Some(found) = self.recall(&key) {
+            return Ok(found);
+        }
+        let compiled = Arc::new(tokens.compile(constraint)?);
+        if key.len() <= REMEMBERED_BYTES {
+            let mut remembered = self.0.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+            remembered.truncate(REMEMBERED - 1);
+            remembered.push_front((key, Arc::clone(&compiled)));
+        }
+        Ok(compiled)
+    }
+
+    fn recall(&self, key: &str) -> Option<Arc<Compiled>> {
+        let mut remembered = self.0.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = remembered.iter().position(|(known, _)| known == key)?;
+        let entry = remembered.remove(place)?;
+        let found = Arc::clone(&entry.1);
+        remembered.push_front(entry);
+        Some(found)
+    }
+}
+
+impl Tokens {
+    /// Special tokens and those that end an answer are no text: a grammar reaches them by name only.
+    fn new(vocabulary: &dyn Vocabulary, ends: &[u32]) -> Result<Tokens, String> {
+        let end = u32::try_from(vocabulary.size()).map_err(|_| "the vocabulary has too many tokens".to_string())?;
+        let marked = |bytes: Vec<u8>| [vec![TokTrie::SPECIAL_TOKEN_MARKER], bytes].concat();
+        let word = |id: u32| match vocabulary.bytes(id) {
+            Some(bytes) if vocabulary.is_special(id) || ends.contains(&id) => marked(bytes),
+            Some(bytes) => bytes,
+            None => Vec::new(),
+        };
+        let words: Vec<Vec<u8>> = (0..end).map(word).chain([marked(b"[end]".to_vec())]).collect();
+        let trie = TokTrie::from(&TokRxInfo::new(end + 1, end), &words);
+        let tokens: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let slices = llguidance::earley::SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&tokens, InferenceCapabilities::default(), &slices)
+            .map_err(|error| format!("constraints do not work with this vocabulary: {error}"))?;
+        factory.quiet();
+        *factory.limits_mut() = limits::parser_limits();
+        Ok(Tokens { factory, end })
+    }
+
+    fn compile(&self, constraint: &Constraint) -> Result<Compiled, Error> {
+        let parser = self.factory.create_parser(grammar::of(constraint)?);
+        let mut parser = parser.map_err(|error| limits::refused(constraint, reason(&error.to_string())))?;
+        let notices = parser.grammar_warnings().into_iter();
+        let notices = notices.map(|warning| format!("{}: {warning}", constraint.name())).collect();
+        Ok(Compiled { parser: Mutex::new(parser), notices })
+    }
+}
+
+/// The library's words on one line, without its own state.
+fn reason(text: &str) -> String {
+    let text = text.split("<state>").next().unwrap_or_default().replace("<non-verbose/>", "");
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(300) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}

@@ -28,12 +28,18 @@ const fn shape(heads: usize, kv_heads: usize, dim: usize) -> Heads {
 }
 
 const fn case(name: &'static str, shape: Heads, rows: usize, keys: usize) -> Case {
-    Case { name, shape, rows, keys, layers: 1, sequences: 1, layout: KvLayout::HeadMajor }
+    Case { name, shape, rows, keys, layers: 1, sequences: 1, layout: KvLayout::KeysAcross }
 }
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 16] = [
     Case { layers: 24, ..case("decode, 14 of 2 heads of 64", shape(14, 2, 64), 1, 16384) },
     Case { layers: 16, ..case("decode, 32 of 8 heads of 64", shape(32, 8, 64), 1, 4096) },
+    Case { layers: 30, ..case("decode, 9 of 3 heads of 64", shape(9, 3, 64), 1, 4096) },
+    Case {
+        layers: 16,
+        layout: KvLayout::HeadMajor,
+        ..case("decode, keys along, 32 of 8 heads of 64", shape(32, 8, 64), 1, 4096)
+    },
     Case { layers: 8, ..case("decode, 32 of 8 heads of 128", shape(32, 8, 128), 1, 4096) },
     Case { layers: 8, ..case("decode, 16 heads of 64", shape(16, 16, 64), 1, 4096) },
     Case { layers: 8, ..case("decode, 16 heads of 128", shape(16, 16, 128), 1, 4096) },
@@ -75,14 +81,23 @@ fn blocks(case: &Case, dtype: DType) -> Vec<(Vec<u8>, Vec<u8>)> {
         quantize(dtype, &values, &mut bytes).expect("a cache type");
         bytes
     };
-    let block = (side(case.shape.key_dim), side(case.shape.value_dim));
+    let across = |dim: usize| {
+        let mut bytes = vec![0; dtype.bytes(tokens * case.shape.kv_heads * dim).expect("whole blocks")];
+        let of_head = bytes.len() / case.shape.kv_heads;
+        for (i, key) in numbers(tokens * case.shape.kv_heads * dim).chunks(dim).enumerate() {
+            store_key(dtype, key, i % tokens, &mut bytes[i / tokens * of_head..][..of_head]).expect("a cache type");
+        }
+        bytes
+    };
+    let key = if case.layout == KvLayout::KeysAcross { across(case.shape.key_dim) } else { side(case.shape.key_dim) };
+    let block = (key, side(case.shape.value_dim));
     vec![block; case.keys.div_ceil(tokens)]
 }
 
 impl Case {
     fn block_tokens(&self) -> usize {
         match self.layout {
-            KvLayout::HeadMajor => 64,
+            KvLayout::HeadMajor | KvLayout::KeysAcross => 64,
             KvLayout::TokenMajor => self.keys,
         }
     }

@@ -14,6 +14,7 @@ mod mix;
 mod plan;
 mod scores;
 mod state;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod textbook;
@@ -26,6 +27,7 @@ pub use flash::flash;
 pub(crate) use flash::flash_on;
 pub use kv::{KvBlocks, KvLayout, bytes_of};
 pub use plan::flash_bytes;
+pub use stored::store_key;
 pub use textbook::{attention_mix, attention_probs, attention_scores, textbook};
 
 /// The shape of one attention. MHA, GQA and MQA are its number of KV heads.

@@ -28,7 +28,7 @@ mod vecmath;
 pub use activation::Activation;
 pub use attention::{
     Bias, Call, Gathered, Gradients, Heads, Inputs, KvBlocks, KvLayout, Scores, attention_backward, attention_mix,
-    attention_probs, attention_scores, bytes_of, flash, flash_bytes, textbook,
+    attention_probs, attention_scores, bytes_of, flash, flash_bytes, store_key, textbook,
 };
 pub use chunks::add_scaled;
 pub use dtype::DType;

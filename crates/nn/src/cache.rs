@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::spec::Attention;
-use attend_kernels::{DType, KvBlocks, KvLayout, quantize};
+use attend_kernels::{DType, KvBlocks, KvLayout, quantize, store_key};
 use std::sync::Arc;
 
 /// Tokens in one block.
@@ -52,7 +52,7 @@ struct LayerCache {
 #[derive(Debug, Clone)]
 pub struct CacheBlock(Vec<Arc<Block>>);
 
-/// Keys and values of [`BLOCK_TOKENS`] tokens: [kv_head][token][dim] in the cache's types.
+/// Keys and values of [`BLOCK_TOKENS`] tokens, in the cache's types and in [`LayerCache::layout`].
 #[derive(Debug, Clone)]
 struct Block {
     key: Vec<u8>,
@@ -139,13 +139,13 @@ impl KvCache {
     pub(crate) fn write(&mut self, layer: usize, start: usize, key: &[f32], value: &[f32]) {
         let types = self.types;
         let layer = &mut self.layers[layer];
-        let (key_dim, value_dim) = (layer.key_dim, layer.value_dim);
+        let (key_dim, value_dim, layout) = (layer.key_dim, layer.value_dim, layer.layout());
         let (key_width, value_width) = (layer.kv_heads * key_dim, layer.kv_heads * value_dim);
         let mut values = value.chunks_exact(value_width);
         for (index, key) in key.chunks_exact(key_width).enumerate() {
             let token = start + index;
             let block = layer.block_mut(token / BLOCK_TOKENS, types);
-            store(types.key, key, key_dim, token % BLOCK_TOKENS, &mut block.key);
+            store_keys(layout, types.key, (key, key_dim), token % BLOCK_TOKENS, &mut block.key);
             if let Some(value) = values.next() {
                 store(types.value, value, value_dim, token % BLOCK_TOKENS, &mut block.value);
             }
@@ -165,7 +165,7 @@ impl KvCache {
             key_type: self.types.key,
             value_type: if values_in_keys { self.types.key } else { self.types.value },
             values_in_keys,
-            layout: KvLayout::HeadMajor,
+            layout: self.layers[layer].layout(),
             block_tokens: BLOCK_TOKENS,
             blocks: blocks
                 .iter()
@@ -225,6 +225,11 @@ impl Memory {
 }
 
 impl LayerCache {
+    /// Keys lie on their side where nothing but scores is made of them.
+    fn layout(&self) -> KvLayout {
+        if self.values_in_keys { KvLayout::HeadMajor } else { KvLayout::KeysAcross }
+    }
+
     /// A block to write to: made when it is the next one, copied when a fork shares it.
     fn block_mut(&mut self, index: usize, types: KvTypes) -> &mut Block {
         while self.blocks.len() <= index {
@@ -241,6 +246,19 @@ impl LayerCache {
 /// Bytes of one head's row; the types were checked against the widths when the cache was made.
 fn row_bytes(dtype: DType, dim: usize) -> usize {
     dtype.bytes(dim).expect("the cache type was checked against the head's width")
+}
+
+/// Rounds the heads of one token's key, `(row, width of a head)`, to the cache's type, at the token's place in a block.
+fn store_keys(layout: KvLayout, dtype: DType, (row, dim): (&[f32], usize), token: usize, block: &mut [u8]) {
+    match layout {
+        KvLayout::TokenMajor | KvLayout::HeadMajor => store(dtype, row, dim, token, block),
+        KvLayout::KeysAcross => {
+            let heads = block.chunks_exact_mut(BLOCK_TOKENS * row_bytes(dtype, dim));
+            for (key, block) in row.chunks_exact(dim).zip(heads) {
+                store_key(dtype, key, token, block).expect("the key fills whole blocks of the cache type");
+            }
+        }
+    }
 }
 
 /// Rounds one token's heads to the cache's type, at the token's place in a block.

@@ -27,6 +27,7 @@ impl Arch for Avx2 {
     const LANES: usize = 8;
     const TILE: Tile = Tile::SixByTwo;
     type Vector = __m256;
+    const IN_PLACE: bool = true;
 
     #[inline(always)]
     fn splat(x: f32) -> __m256 {
@@ -124,6 +125,40 @@ impl Arch for Avx2 {
                 Self::store(found!(_mm256_mul_ps(scale, _mm256_cvtepi32_ps(level.1))), &mut high[8 * i..]);
             }
         }
+    }
+
+    #[inline(always)]
+    fn load_f32(from: &[u8]) -> __m256 {
+        let from: &[u8; 32] = from.first_chunk().expect("32 bytes");
+        found!(transmute::<[u8; 32], __m256>(*from))
+    }
+    #[inline(always)]
+    fn load_f16(from: &[u8]) -> __m256 {
+        let from: &[u8; 16] = from.first_chunk().expect("16 bytes");
+        found!(_mm256_cvtph_ps(transmute::<[u8; 16], __m128i>(*from)))
+    }
+    #[inline(always)]
+    fn splat_f16([low, high]: [u8; 2]) -> __m256 {
+        scale(low, high)
+    }
+    #[inline(always)]
+    fn load_bf16(from: &[u8]) -> __m256 {
+        let from: &[u8; 16] = from.first_chunk().expect("16 bytes");
+        let wide = found!(_mm256_cvtepu16_epi32(transmute::<[u8; 16], __m128i>(*from)));
+        found!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide)))
+    }
+    #[inline(always)]
+    fn load_i8(from: &[u8]) -> __m256 {
+        let from: &[u8; 8] = from.first_chunk().expect("8 bytes");
+        found!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*from)))))
+    }
+    #[inline(always)]
+    fn load_codes(from: &[u8], upper: bool) -> __m256 {
+        let from: &[u8; 8] = from.first_chunk().expect("8 bytes");
+        let shift = if upper { 4 } else { 0 };
+        let codes = (u64::from_le_bytes(*from) >> shift) & 0x0f0f_0f0f_0f0f_0f0f;
+        let codes = found!(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(codes as i64)));
+        found!(_mm256_cvtepi32_ps(_mm256_sub_epi32(codes, _mm256_set1_epi32(8))))
     }
 
     #[inline(always)]

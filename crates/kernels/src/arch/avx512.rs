@@ -24,6 +24,7 @@ impl Arch for Avx512 {
     const LANES: usize = 16;
     const TILE: Tile = Tile::SixByFour;
     type Vector = __m512;
+    const IN_PLACE: bool = true;
 
     #[inline(always)]
     fn splat(x: f32) -> __m512 {
@@ -116,6 +117,40 @@ impl Arch for Avx512 {
             Self::store(found!(_mm512_permutexvar_ps(low, table)), &mut x[..16]);
             Self::store(found!(_mm512_permutexvar_ps(high, table)), &mut x[16..]);
         }
+    }
+
+    #[inline(always)]
+    fn load_f32(from: &[u8]) -> __m512 {
+        let from: &[u8; 64] = from.first_chunk().expect("64 bytes");
+        found!(transmute::<[u8; 64], __m512>(*from))
+    }
+    #[inline(always)]
+    fn load_f16(from: &[u8]) -> __m512 {
+        let from: &[u8; 32] = from.first_chunk().expect("32 bytes");
+        found!(_mm512_cvtph_ps(transmute::<[u8; 32], __m256i>(*from)))
+    }
+    #[inline(always)]
+    fn splat_f16([low, high]: [u8; 2]) -> __m512 {
+        scale(low, high)
+    }
+    #[inline(always)]
+    fn load_bf16(from: &[u8]) -> __m512 {
+        let from: &[u8; 32] = from.first_chunk().expect("32 bytes");
+        let wide = found!(_mm512_cvtepu16_epi32(transmute::<[u8; 32], __m256i>(*from)));
+        found!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide)))
+    }
+    #[inline(always)]
+    fn load_i8(from: &[u8]) -> __m512 {
+        let from: &[u8; 16] = from.first_chunk().expect("16 bytes");
+        found!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(transmute::<[u8; 16], __m128i>(*from))))
+    }
+    #[inline(always)]
+    fn load_codes(from: &[u8], upper: bool) -> __m512 {
+        let levels = std::array::from_fn(|code| code as f32 - 8.0);
+        let levels = Self::load(&levels as &[f32; 16]);
+        let from: &[u8; 16] = from.first_chunk().expect("16 bytes");
+        let codes = found!(_mm512_cvtepu8_epi32(transmute::<[u8; 16], __m128i>(*from)));
+        found!(_mm512_permutexvar_ps(if upper { _mm512_srli_epi32::<4>(codes) } else { codes }, levels))
     }
 
     #[inline(always)]

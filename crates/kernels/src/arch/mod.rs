@@ -32,6 +32,9 @@ pub(crate) trait Arch {
     /// Rows of a tile, and vectors beside each other, whose sums the registers hold.
     const TILE: Tile;
 
+    /// Whether few rows read the cache of keys and values where it lies, each number widened in a register.
+    const IN_PLACE: bool;
+
     fn splat(x: f32) -> Self::Vector;
     /// [`Arch::splat`] of a number that several products read.
     #[inline(always)]
@@ -89,6 +92,61 @@ pub(crate) trait Arch {
                 *high = scale * f32::from((q >> 4) as i8 - 8);
             }
         }
+    }
+
+    /// The first `LANES` numbers of the machine's byte order.
+    #[inline(always)]
+    fn load_f32(from: &[u8]) -> Self::Vector {
+        let mut out = [0.0; 16];
+        for (x, b) in out[..Self::LANES].iter_mut().zip(from.as_chunks().0) {
+            *x = f32::from_ne_bytes(*b);
+        }
+        Self::load(&out)
+    }
+
+    /// The first `LANES` little-endian float16 numbers.
+    #[inline(always)]
+    fn load_f16(from: &[u8]) -> Self::Vector {
+        let mut out = [0.0; 16];
+        Self::widen_f16(&from[..2 * Self::LANES], &mut out[..Self::LANES]);
+        Self::load(&out)
+    }
+
+    /// A little-endian float16 number in every element.
+    #[inline(always)]
+    fn splat_f16(bytes: [u8; 2]) -> Self::Vector {
+        Self::splat(widen_f16(u16::from_le_bytes(bytes)))
+    }
+
+    /// The first `LANES` little-endian bfloat16 numbers.
+    #[inline(always)]
+    fn load_bf16(from: &[u8]) -> Self::Vector {
+        let mut out = [0.0; 16];
+        for (x, b) in out[..Self::LANES].iter_mut().zip(from.as_chunks().0) {
+            *x = f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16);
+        }
+        Self::load(&out)
+    }
+
+    /// The first `LANES` signed bytes.
+    #[inline(always)]
+    fn load_i8(from: &[u8]) -> Self::Vector {
+        let mut out = [0.0; 16];
+        for (x, &q) in out[..Self::LANES].iter_mut().zip(from) {
+            *x = f32::from(q as i8);
+        }
+        Self::load(&out)
+    }
+
+    /// The codes of four bits, 8 in the middle, in the lower or upper halves of the first `LANES` bytes.
+    #[inline(always)]
+    fn load_codes(from: &[u8], upper: bool) -> Self::Vector {
+        let mut out = [0.0; 16];
+        let shift = if upper { 4 } else { 0 };
+        for (x, &q) in out[..Self::LANES].iter_mut().zip(from) {
+            *x = f32::from((q >> shift & 15) as i8 - 8);
+        }
+        Self::load(&out)
     }
 
     /// Writes the transpose of the 16 x 16 square at `from[0]`, whose rows lie `from_stride` apart.

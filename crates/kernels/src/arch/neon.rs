@@ -24,6 +24,7 @@ impl Arch for Neon {
     const LANES: usize = 4;
     const TILE: Tile = Tile::SixByFour;
     type Vector = float32x4_t;
+    const IN_PLACE: bool = false;
 
     #[inline(always)]
     fn splat(x: f32) -> float32x4_t {

@@ -11,6 +11,7 @@ impl Arch for Portable {
     const LANES: usize = 8;
     const TILE: Tile = Tile::FourByTwo;
     type Vector = [f32; 8];
+    const IN_PLACE: bool = false;
 
     #[inline(always)]
     fn splat(x: f32) -> [f32; 8] {

@@ -10,6 +10,8 @@ enum Trial {
     F16,
     Q8_0,
     Q4_0,
+    /// Vectors of each type behind each other, from bytes on that no vector begins at.
+    Loads,
     /// Rows 19 apart to rows 23 apart.
     Transpose,
     /// Element by element; sums and maxima of vectors stand behind each other.
@@ -26,6 +28,17 @@ fn body<A: Arch>(_: A, trial: Trial, bytes: &[u8], values: &[f32], out: &mut [f3
         Trial::F16 => A::widen_f16(bytes, out),
         Trial::Q8_0 => A::widen_q8_0(bytes, out),
         Trial::Q4_0 => A::widen_q4_0(bytes, out),
+        Trial::Loads => {
+            let loads = [A::load_f32, A::load_f16, A::load_bf16, A::load_i8];
+            let vectors = loads.map(|load| load(bytes)).into_iter().chain([
+                A::load_codes(bytes, false),
+                A::load_codes(bytes, true),
+                A::splat_f16([bytes[0], bytes[1]]),
+            ]);
+            for (x, out) in vectors.zip(out.chunks_exact_mut(16)) {
+                A::store(x, out);
+            }
+        }
         Trial::Transpose => A::transpose(values, 19, out, 23),
         Trial::Vectors => {
             for (i, out) in out.chunks_exact_mut(8 * A::LANES).enumerate() {
@@ -73,6 +86,34 @@ fn widening_is_exact_on_every_instruction_set() {
                 run(isa, trial, &bytes, &[], &mut got);
                 assert_close(&format!("{isa} {trial:?}"), &got, &want, 0.0, 0.0);
             }
+        }
+    }
+}
+
+#[test]
+fn stored_numbers_are_loaded_as_they_are() {
+    let mut random = Random(26);
+    let mut bytes: Vec<u8> = (0..65).map(|_| random.below(256) as u8).collect();
+    bytes.iter_mut().for_each(|byte| *byte &= 0xbf);
+    let bytes = &bytes[1..];
+    for isa in available() {
+        let mut lanes = 0;
+        width(isa, &mut lanes);
+        let mut got = vec![7.0; 7 * 16];
+        run(isa, Trial::Loads, bytes, &[], &mut got);
+        for i in 0..lanes {
+            let two = [bytes[2 * i], bytes[2 * i + 1]];
+            let want = [
+                f32::from_ne_bytes([0, 1, 2, 3].map(|k| bytes[4 * i + k])),
+                half::f16::from_le_bytes(two).to_f32(),
+                half::bf16::from_le_bytes(two).to_f32(),
+                f32::from(bytes[i] as i8),
+                f32::from(bytes[i] & 15) - 8.0,
+                f32::from(bytes[i] >> 4) - 8.0,
+                half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
+            ];
+            let got: Vec<f32> = (0..7).map(|k| got[16 * k + i]).collect();
+            assert_eq!(got, want, "{isa}, element {i}");
         }
     }
 }

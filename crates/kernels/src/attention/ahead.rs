@@ -33,15 +33,20 @@ impl<'a, 'b> Ahead<'a, 'b> {
     /// For a cut, while another is worked on for so many rows. Rows that lie apart are left to the processor: asking for
     /// each alone costs more than it brings.
     #[inline(always)]
-    pub fn new(inputs: &'b Inputs<'a, 'b>, kv_head: usize, cut: Option<usize>, rows: usize) -> Ahead<'a, 'b> {
+    pub fn new(
+        inputs: &'b Inputs<'a, 'b>,
+        kv_head: usize,
+        cut: Option<usize>,
+        (rows, in_place): (usize, bool),
+    ) -> Ahead<'a, 'b> {
         let kv: &KvBlocks = inputs.kv;
-        let cut = cut.filter(|_| kv.layout == KvLayout::HeadMajor);
+        let cut = cut.filter(|_| kv.layout != KvLayout::TokenMajor);
         let tokens = cut.map_or(0..0, |cut| cut * CUT..(cut + 1) * CUT);
         let tokens = tokens.start.max(kv.first)..tokens.end.min(kv.len);
         let lines = (tokens.len() * kv.token_bytes(&inputs.shape)).div_ceil(LINE);
-        let while_loading = lines * LOAD / (LOAD + rows);
+        let while_loading = if in_place { 0 } else { lines * LOAD / (LOAD + rows) };
         let steps = CUT / PAD * (2 + inputs.shape.key_dim.div_ceil(PAD));
-        let tiles = 2 * rows.div_ceil(6);
+        let tiles = 2 * rows.div_ceil(if in_place { 4 } else { 6 });
         Ahead {
             inputs,
             kv_head,
@@ -76,6 +81,12 @@ impl<'a, 'b> Ahead<'a, 'b> {
             if self.tokens.is_empty() {
                 return;
             }
+        }
+        let (kv, shape) = (self.inputs.kv, &self.inputs.shape);
+        if kv.layout == KvLayout::KeysAcross {
+            self.bytes = kv.of_cut(shape, self.side, self.tokens.start / CUT, self.kv_head);
+            self.tokens.start = self.tokens.end;
+            return;
         }
         let run = self.inputs.kv.run(&self.inputs.shape, self.side, self.tokens.clone(), self.kv_head);
         self.bytes = run.bytes;
@@ -117,6 +128,9 @@ impl Spread {
     #[inline(always)]
     pub fn fetch<A: Arch>(&mut self) {
         A::prefetch(self.byte);
+        if self.step > LINE {
+            A::prefetch(self.byte.wrapping_add(LINE));
+        }
         self.byte = self.byte.wrapping_add(self.step);
     }
 }

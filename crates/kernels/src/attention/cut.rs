@@ -4,13 +4,16 @@
 //! keys and the values stay in the first cache together.
 
 use super::ahead::Ahead;
+use super::kv::KvLayout;
 use super::load::load;
 use super::mix::Mix;
 use super::scores::{compare, pack};
 use super::state::{Found, Reduced, State};
+use super::stored::{compare_stored, mix_stored};
 use super::tile::Rows;
 use super::weigh::{Factors, weigh};
 use super::{Heads, Inputs};
+use crate::DType;
 use crate::aligned::Floats;
 use crate::arch::Arch;
 use std::ops::Range;
@@ -21,6 +24,8 @@ pub(super) const CUT: usize = 64;
 pub(super) const PAD: usize = 16;
 /// Rows whose scores are held at once: a multiple of [`PAD`] and of every tile's height.
 const BLOCK: usize = 48;
+/// As many rows as read keys and values in their place.
+const IN_PLACE: usize = 8;
 
 /// The keys of a cut that a row may see, counted from the cut's start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -203,11 +208,15 @@ pub(super) fn take_cut<A: Arch>(
     let (any, _) = Span::of_rows(&scratch.spans);
     scratch.found.clear(rows);
     if !any.is_empty() {
-        let mut ahead = Ahead::new(inputs, scratch.place.kv_head, next, rows);
-        load::<A>(inputs, scratch, cut, any, &mut ahead);
+        let in_place = in_place::<A>(inputs, &scratch.spans);
+        let mut ahead = Ahead::new(inputs, scratch.place.kv_head, next, (rows, in_place));
+        if !in_place {
+            load::<A>(inputs, scratch, cut, any, &mut ahead);
+        }
         for start in (0..rows).step_by(BLOCK) {
             let out = kept.as_mut().map(|kept| &mut *kept.mix);
-            take_block::<A>(inputs, scratch, (cut, start..(start + BLOCK).min(rows)), &mut ahead, out);
+            let block = Block { cut, rows: start..(start + BLOCK).min(rows), in_place };
+            take_block::<A>(inputs, scratch, block, &mut ahead, out);
         }
     }
     if let Some(kept) = kept {
@@ -216,12 +225,34 @@ pub(super) fn take_cut<A: Arch>(
     }
 }
 
-/// [`take_cut`] for a block of rows, of a cut that is loaded.
+/// Rows that are taken through the stages together.
+struct Block {
+    cut: usize,
+    rows: Range<usize>,
+    /// The cut is not loaded.
+    in_place: bool,
+}
+
+/// Whether the rows read the cut where it lies, where few do and all see the same keys of it. It is then widened once for
+/// every four of them. Numbers of 32 bits are as soon copied.
+#[inline(always)]
+fn in_place<A: Arch>(inputs: &Inputs, spans: &[Span]) -> bool {
+    let kv = inputs.kv;
+    A::IN_PLACE
+        && kv.layout == KvLayout::KeysAcross
+        && spans.len() <= IN_PLACE
+        && spans.iter().all(|&span| span == spans[0])
+        && inputs.shape.value_dim.is_multiple_of(PAD)
+        && kv.key_type != DType::F32
+        && kv.value_type != DType::F32
+}
+
+/// [`take_cut`] for a block of rows, of a cut that is loaded or read where it lies.
 #[inline(always)]
 fn take_block<A: Arch>(
     inputs: &Inputs,
     scratch: &mut Scratch,
-    (cut, rows): (usize, Range<usize>),
+    Block { cut, rows, in_place }: Block,
     ahead: &mut Ahead,
     kept: Option<&mut [f32]>,
 ) {
@@ -229,7 +260,12 @@ fn take_block<A: Arch>(
     let spans = &spans[rows.clone()];
     let Some(scores) = scores.as_chunks_mut::<CUT>().0.get_mut(..rows.len()) else { return };
     let queries = Rows { data: &queries[rows.start * scratch.key_stride..], stride: scratch.key_stride };
-    compare::<A>(inputs, queries, keys, spans, ahead, scores);
+    // Without the constant every instruction set would be given the code.
+    let stored = (const { A::IN_PLACE } && in_place).then_some((inputs.kv, &inputs.shape, cut, place.kv_head));
+    match stored {
+        Some(stored) => compare_stored::<A>(inputs, queries, stored, spans, ahead, scores),
+        None => compare::<A, _>(inputs, queries, Rows { data: keys, stride: CUT }, spans, ahead, scores),
+    }
     weigh::<A>(inputs, factors, place, (cut, rows.clone()), spans, scores, found);
     let padded = rows.start..rows.end.next_multiple_of(PAD);
     let merge = kept.is_none();
@@ -243,8 +279,11 @@ fn take_block<A: Arch>(
         spans,
         max: &found.max[rows.clone()],
         factors: merge.then_some((&old[rows.clone()], &new[rows.clone()])),
-        values,
         stride,
     };
-    mix.write::<A>(ahead, &mut out[rows.start * stride..rows.end * stride]);
+    let out = &mut out[rows.start * stride..rows.end * stride];
+    match stored {
+        Some(stored) => mix_stored::<A>(&mix, stored, ahead, out),
+        None => mix.write::<A, _>(Rows { data: values, stride }, ahead, out),
+    }
 }

@@ -9,7 +9,8 @@
 //! A task is one KV head of a tile of rows, whose query heads share each widened cut of keys and values. Where there
 //! are fewer tasks than threads want, tasks also divide the cuts, keep each cut's result apart, and the merge follows.
 
-use super::cut::{PAD, Scratch, take_cut};
+use super::cut::{CUT, PAD, Scratch, take_cut};
+use super::kv::KvLayout;
 use super::plan::{Plan, Task, Tile};
 use super::state::Reduced;
 use super::{Call, Inputs};
@@ -82,6 +83,10 @@ fn check(inputs: &Inputs, out: usize) {
     let shape = inputs.shape;
     assert!(shape.kv_heads > 0 && shape.heads.is_multiple_of(shape.kv_heads), "heads do not divide: {shape:?}");
     assert_eq!(inputs.query.len(), inputs.rows() * shape.heads * shape.key_dim, "the query's size");
+    let kv = inputs.kv;
+    let across = kv.layout == KvLayout::KeysAcross;
+    let whole = kv.block_tokens == CUT && kv.first.is_multiple_of(CUT) && !kv.values_in_keys;
+    assert!(!across || whole, "keys on their side in blocks of {} tokens from {}", kv.block_tokens, kv.first);
     assert_eq!(out, inputs.rows() * shape.heads * shape.value_dim, "the output's size");
 }
 

@@ -1,6 +1,9 @@
 //! Keys and values as a list of cache blocks, widened to float32 as they are read.
 
 use super::Heads;
+use super::cut::CUT;
+use super::stored::{Across, Bf16, F16, F32, Q4_0, Q8_0, Stored};
+use super::tile::{GROUP, Operand};
 use crate::DType;
 use crate::arch::{Arch, Portable};
 use std::ops::Range;
@@ -12,6 +15,9 @@ pub enum KvLayout {
     TokenMajor,
     /// `[kv_head][token][dim]`, where every head has room for `block_tokens` tokens.
     HeadMajor,
+    /// As `HeadMajor`, but keys lie on their side ([`store_key`] writes one), so that scores of neighbouring tokens are
+    /// computed from neighbouring numbers. Blocks are of 64 tokens, and the first token is a multiple of that.
+    KeysAcross,
 }
 
 /// A sequence's keys and values: a list of blocks of `block_tokens` tokens each, of which only the tokens `first..len`
@@ -64,7 +70,20 @@ impl<'a> KvBlocks<'a> {
         bytes(self.key_type, shape.key_dim) + value
     }
 
-    /// The rows of one head and side that the first of these absolute tokens share a block with.
+    /// One head's keys or values of a cut, where they lie in one piece and are read there: from the cut's first token on.
+    #[inline(always)]
+    pub(super) fn of_cut(&self, shape: &Heads, side: Side, cut: usize, head: usize) -> &'a [u8] {
+        let (key, value) = self.blocks[cut - self.first / CUT];
+        let (dtype, dim, bytes) = match side {
+            Side::Key => (self.key_type, shape.key_dim, key),
+            Side::Value => (self.value_type, shape.value_dim, value),
+        };
+        let room = dim / dtype.block_len() * dtype.block_bytes() * CUT;
+        &bytes[head * room..][..room]
+    }
+
+    /// The rows of one head and side that the first of these absolute tokens share a block with; not of keys that lie on
+    /// their side.
     #[inline(always)]
     pub(crate) fn run(&self, shape: &Heads, side: Side, tokens: Range<usize>, head: usize) -> Run<'a> {
         let (dtype, dim) = match side {
@@ -81,7 +100,7 @@ impl<'a> KvBlocks<'a> {
         let room = bytes_of(if self.values_in_keys { shape.key_dim } else { dim });
         let (start, stride) = match self.layout {
             KvLayout::TokenMajor => ((slot * shape.kv_heads + head) * room, shape.kv_heads * room),
-            KvLayout::HeadMajor => ((head * self.block_tokens + slot) * room, room),
+            KvLayout::HeadMajor | KvLayout::KeysAcross => ((head * self.block_tokens + slot) * room, room),
         };
         let rows = tokens.len().min(self.block_tokens - slot);
         let row = bytes_of(dim);
@@ -96,11 +115,70 @@ impl<'a> KvBlocks<'a> {
             Side::Value => shape.value_dim,
         };
         let mut rows = vec![0.0; self.len.saturating_sub(self.first) * dim];
+        if side == Side::Key && self.layout == KvLayout::KeysAcross {
+            let mut cut = vec![0.0; dim * CUT];
+            for (index, rows) in rows.chunks_mut(CUT * dim).enumerate() {
+                self.widen_across::<Portable>(shape, self.first / CUT + index, head, &(0..CUT), &mut cut);
+                for (token, row) in rows.chunks_exact_mut(dim).enumerate() {
+                    for (x, keys) in row.iter_mut().zip(cut.chunks_exact(CUT)) {
+                        *x = keys[token];
+                    }
+                }
+            }
+            return rows;
+        }
         for (index, row) in rows.chunks_exact_mut(dim).enumerate() {
             let token = self.first + index;
             self.run(shape, side, token..token + 1, head).widen::<Portable>(row, dim);
         }
         rows
+    }
+}
+
+impl KvBlocks<'_> {
+    /// Widens one head's keys of a cut that lie on their side, `[dim][CUT]`: at least the tokens of `span`.
+    #[inline(always)]
+    pub(super) fn widen_across<A: Arch>(
+        &self,
+        shape: &Heads,
+        cut: usize,
+        head: usize,
+        span: &Range<usize>,
+        out: &mut [f32],
+    ) {
+        let keys = self.of_cut(shape, Side::Key, cut, head);
+        let rows = &mut out[..shape.key_dim * CUT];
+        match self.key_type {
+            DType::F32 => widen_rows::<A, _>(Across::<F32>::new(keys), span, rows),
+            DType::F16 => widen_rows::<A, _>(Across::<F16>::new(keys), span, rows),
+            DType::BF16 => widen_rows::<A, _>(Across::<Bf16>::new(keys), span, rows),
+            DType::Q8_0 => widen_rows::<A, _>(Across::<Q8_0>::new(keys), span, rows),
+            DType::Q4_0 => widen_rows::<A, _>(Across::<Q4_0>::new(keys), span, rows),
+            other => panic!("{other} is not a type of caches"),
+        }
+    }
+}
+
+/// Widens rows of [`CUT`] numbers, at least those of `span`.
+#[inline(always)]
+fn widen_rows<A: Arch, B: Operand>(operand: B, span: &Range<usize>, rows: &mut [f32]) {
+    let step = 2 * A::LANES;
+    let rows = rows.as_chunks_mut::<CUT>().0;
+    operand.check(rows.len(), CUT);
+    for start in (span.start / step * step..span.end).step_by(step) {
+        let operand = operand.at(start);
+        for (first, rows) in rows.chunks_mut(GROUP).enumerate() {
+            let first = first * GROUP;
+            // SAFETY: the operand was checked to be as wide and to have as many rows.
+            unsafe {
+                let scales = operand.scales::<A, 2>(first);
+                for (i, row) in rows.iter_mut().enumerate() {
+                    let [a, b] = operand.row::<A, 2>(first + i, &scales);
+                    A::store(a, &mut row[start..]);
+                    A::store(b, &mut row[start + A::LANES..]);
+                }
+            }
+        }
     }
 }
 
@@ -139,57 +217,6 @@ impl Run<'_> {
         for row in 0..self.rows {
             S::widen::<A>(&self.bytes[row * self.stride..][..self.row], &mut out[row * stride..][..self.dim]);
         }
-    }
-}
-
-/// How a type of cache lies in bytes.
-trait Stored {
-    /// Widens whole blocks.
-    fn widen<A: Arch>(bytes: &[u8], out: &mut [f32]);
-}
-
-struct F32;
-struct F16;
-struct Bf16;
-struct Q8_0;
-struct Q4_0;
-
-impl Stored for F32 {
-    #[inline(always)]
-    fn widen<A: Arch>(bytes: &[u8], out: &mut [f32]) {
-        for (x, b) in out.iter_mut().zip(bytes.as_chunks().0) {
-            *x = f32::from_ne_bytes(*b);
-        }
-    }
-}
-
-impl Stored for F16 {
-    #[inline(always)]
-    fn widen<A: Arch>(bytes: &[u8], out: &mut [f32]) {
-        A::widen_f16(bytes, out);
-    }
-}
-
-impl Stored for Bf16 {
-    #[inline(always)]
-    fn widen<A: Arch>(bytes: &[u8], out: &mut [f32]) {
-        for (x, b) in out.iter_mut().zip(bytes.as_chunks().0) {
-            *x = f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16);
-        }
-    }
-}
-
-impl Stored for Q8_0 {
-    #[inline(always)]
-    fn widen<A: Arch>(bytes: &[u8], out: &mut [f32]) {
-        A::widen_q8_0(bytes, out);
-    }
-}
-
-impl Stored for Q4_0 {
-    #[inline(always)]
-    fn widen<A: Arch>(bytes: &[u8], out: &mut [f32]) {
-        A::widen_q4_0(bytes, out);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Inputs;
 use super::ahead::Ahead;
 use super::cut::{CUT, PAD, Scratch};
-use super::kv::Side;
+use super::kv::{KvLayout, Side};
 use crate::arch::Arch;
 use std::ops::Range;
 
@@ -13,15 +13,23 @@ use std::ops::Range;
 pub(super) fn load<A: Arch>(inputs: &Inputs, scratch: &mut Scratch, cut: usize, span: Range<usize>, ahead: &mut Ahead) {
     let (key_stride, value_stride) = (scratch.key_stride, scratch.value_stride);
     let kv_head = scratch.place.kv_head;
+    let across = inputs.kv.layout == KvLayout::KeysAcross;
+    if across {
+        inputs.kv.widen_across::<A>(&inputs.shape, cut, kv_head, &span, &mut scratch.keys);
+    }
     for group in (span.start / PAD * PAD..span.end).step_by(PAD) {
         let slots = group.max(span.start)..(group + PAD).min(span.end);
         let tokens = cut * CUT + slots.start..cut * CUT + slots.end;
         ahead.fetch::<A>();
-        let rows = &mut scratch.key_rows[(slots.start - group) * key_stride..];
-        widen::<A>(inputs, Side::Key, tokens.clone(), kv_head, (rows, key_stride));
+        if !across {
+            let rows = &mut scratch.key_rows[(slots.start - group) * key_stride..];
+            widen::<A>(inputs, Side::Key, tokens.clone(), kv_head, (rows, key_stride));
+        }
         for d in (0..key_stride).step_by(PAD) {
             ahead.fetch::<A>();
-            A::transpose(&scratch.key_rows[d..], key_stride, &mut scratch.keys[d * CUT + group..], CUT);
+            if !across {
+                A::transpose(&scratch.key_rows[d..], key_stride, &mut scratch.keys[d * CUT + group..], CUT);
+            }
         }
         ahead.fetch::<A>();
         let rows = &mut scratch.values[slots.start * value_stride..];

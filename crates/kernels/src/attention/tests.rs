@@ -147,16 +147,22 @@ struct Store {
 impl Store {
     fn new(problem: &Problem, types: (DType, DType), layout: KvLayout, block_tokens: usize) -> Store {
         let Heads { kv_heads, key_dim, value_dim, .. } = problem.shape;
-        let side = |dtype: DType, data: &[f32], dim: usize, block: usize| -> Vec<u8> {
+        let side = |dtype: DType, data: &[f32], dim: usize, block: usize, across: bool| -> Vec<u8> {
             let row_bytes = dtype.bytes(dim).expect("whole blocks");
             // One byte in front makes every row unaligned.
             let mut bytes = vec![0xff; 1 + block_tokens * kv_heads * row_bytes];
             for slot in 0..block_tokens.min(problem.keys - block * block_tokens) {
                 for head in 0..kv_heads {
                     let from = ((block * block_tokens + slot) * kv_heads + head) * dim;
+                    if across {
+                        let room = block_tokens * row_bytes;
+                        let block = &mut bytes[1 + head * room..][..room];
+                        store_key(dtype, &data[from..from + dim], slot, block).expect("store");
+                        continue;
+                    }
                     let row = match layout {
                         KvLayout::TokenMajor => slot * kv_heads + head,
-                        KvLayout::HeadMajor => head * block_tokens + slot,
+                        KvLayout::HeadMajor | KvLayout::KeysAcross => head * block_tokens + slot,
                     };
                     let out = &mut bytes[1 + row * row_bytes..][..row_bytes];
                     quantize(dtype, &data[from..from + dim], out).expect("quantize");
@@ -164,8 +170,10 @@ impl Store {
             }
             bytes
         };
+        let across = layout == KvLayout::KeysAcross;
         let blocks = (0..problem.keys.div_ceil(block_tokens)).map(|block| {
-            (side(types.0, &problem.key, key_dim, block), side(types.1, &problem.value, value_dim, block))
+            let key = side(types.0, &problem.key, key_dim, block, across);
+            (key, side(types.1, &problem.value, value_dim, block, false))
         });
         Store { types, layout, block_tokens, blocks: blocks.collect(), len: problem.keys }
     }
@@ -193,7 +201,9 @@ const MASKS: [Mask; 7] = [
     Mask::Chunked { length: 48 },
     Mask::Prefix { length: 75 },
 ];
-const LAYOUTS: [KvLayout; 2] = [KvLayout::TokenMajor, KvLayout::HeadMajor];
+/// Layouts, with a number of tokens in a block of each.
+const LAYOUTS: [(KvLayout, usize); 3] =
+    [(KvLayout::TokenMajor, 32), (KvLayout::HeadMajor, 32), (KvLayout::KeysAcross, 64)];
 
 fn heads(heads: usize, kv_heads: usize, key_dim: usize, value_dim: usize) -> Heads {
     Heads { heads, kv_heads, key_dim, value_dim }
@@ -245,9 +255,10 @@ fn flash_reads_every_cache_type_as_stored() {
     let types = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0];
     for key_type in types {
         for value_type in types {
-            for layout in LAYOUTS {
-                let mut problem = Problem::new(&mut random, heads(4, 2, 64, 96), 7, 101, Mask::Causal);
-                let store = problem.store((key_type, value_type), layout, 32);
+            // So few rows that a cache with its keys across is read in its place, and more.
+            for ((layout, block_tokens), rows) in LAYOUTS.into_iter().flat_map(|layout| [(layout, 3), (layout, 7)]) {
+                let mut problem = Problem::new(&mut random, heads(4, 2, 64, 96), rows, 101, Mask::Causal);
+                let store = problem.store((key_type, value_type), layout, block_tokens);
                 // What the cache holds, widened by the reference reader.
                 for (dtype, dim, data) in [(key_type, 64, &mut problem.key), (value_type, 96, &mut problem.value)] {
                     for row in data.chunks_mut(dim) {
@@ -274,14 +285,17 @@ fn flash_reads_every_cache_type_as_stored() {
 fn a_cache_may_have_dropped_what_the_window_does_not_need() {
     let mut random = Random(5);
     let problem = Problem::new(&mut random, heads(2, 1, 16, 16), 3, 200, Mask::Window { left: 30, right: 0 });
-    let store = problem.store((DType::F16, DType::F16), KvLayout::TokenMajor, 16);
-    let whole = store.view();
-    let mut rest = store.view();
-    rest.blocks.drain(..9);
-    rest.first = 9 * 16;
-    assert_same_bits("textbook", &problem.textbook(&rest), &problem.textbook(&whole));
-    for isa in available() {
-        assert_same_bits("flash", &problem.flash(isa, &rest), &problem.flash(isa, &whole));
+    for (layout, block_tokens) in LAYOUTS {
+        let store = problem.store((DType::F16, DType::F16), layout, block_tokens);
+        let whole = store.view();
+        let mut rest = store.view();
+        let dropped = 160 / block_tokens;
+        rest.blocks.drain(..dropped);
+        rest.first = dropped * block_tokens;
+        assert_same_bits("textbook", &problem.textbook(&rest), &problem.textbook(&whole));
+        for isa in available() {
+            assert_same_bits("flash", &problem.flash(isa, &rest), &problem.flash(isa, &whole));
+        }
     }
 }
 

@@ -13,7 +13,7 @@ fn bits_do_not_depend_on_how_the_work_is_cut() {
         .into_iter()
         .filter(|mask| matches!(mask, Mask::Causal | Mask::Chunked { .. } | Mask::Window { right: 0, .. }))
     {
-        let mut problem = Problem::new(&mut random, heads(6, 2, 40, 24), 300, 300, mask);
+        let mut problem = Problem::new(&mut random, heads(6, 2, 40, 32), 300, 300, mask);
         problem.set_bias(2, &mut random);
         problem.sinks = Some(random.normals(6));
         for isa in available() {
@@ -27,6 +27,9 @@ fn bits_do_not_depend_on_how_the_work_is_cut() {
                 (4, 64, 32, KvLayout::HeadMajor),
                 (2, 133, 64, KvLayout::HeadMajor),
                 (5, 300, 1, KvLayout::TokenMajor),
+                (3, 1, 64, KvLayout::KeysAcross),
+                (2, 2, 64, KvLayout::KeysAcross),
+                (2, 90, 64, KvLayout::KeysAcross),
             ] {
                 pool::set_threads(threads);
                 let got = in_chunks(&problem, isa, chunk, (DType::F32, DType::F32), layout, block_tokens);
@@ -92,10 +95,13 @@ fn tokens_get_the_bits_that_the_prompt_got() {
         for isa in available() {
             pool::set_threads(1);
             let want = problem.flash(isa, &store.view());
-            for (threads, chunk) in [(1, 1), (2, 1), (2, 5), (3, 64), (2, 100)] {
+            for (threads, chunk) in [(1, 1), (2, 1), (2, 2), (2, 5), (3, 64), (2, 100)] {
                 pool::set_threads(threads);
-                let got = in_chunks(&problem, isa, chunk, types, KvLayout::HeadMajor, 64);
-                assert_same_bits(&format!("{isa} {shape:?} {types:?} {threads} threads, {chunk} a chunk"), &got, &want);
+                for layout in [KvLayout::HeadMajor, KvLayout::KeysAcross] {
+                    let got = in_chunks(&problem, isa, chunk, types, layout, 64);
+                    let what = format!("{isa} {shape:?} {types:?} {layout:?} {threads} threads, {chunk} a chunk");
+                    assert_same_bits(&what, &got, &want);
+                }
             }
         }
     }

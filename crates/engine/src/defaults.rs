@@ -14,10 +14,17 @@ pub struct Setting {
     pub source: String,
 }
 
+/// Characters of a value that a line for people has.
+const SHOWN: usize = 100;
+
 impl std::fmt::Display for Setting {
     /// `temperature 0.6 (generation_config.json)`
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} ({})", self.name, self.value, self.source)
+        let value = self.value.to_string();
+        match value.char_indices().nth(SHOWN) {
+            Some((end, _)) => write!(f, "{} {}… ({})", self.name, &value[..end], self.source),
+            None => write!(f, "{} {value} ({})", self.name, self.source),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ pub mod bench_serve;
 pub mod chat;
 pub mod classify;
 pub mod completions;
+pub mod constraint;
 pub mod convert;
 pub mod doctor;
 pub mod embed;

@@ -144,6 +144,7 @@ pub fn show_settings(resolved: &Resolved) {
 fn context_help(error: attend_engine::Error, compute: &ComputeArgs) -> anyhow::Error {
     match error {
         attend_engine::Error::Context { .. } if compute.context.is_some() => anyhow::anyhow!("{error} (--context)"),
+        refused @ attend_engine::Error::Constraint { .. } => usage(refused.to_string()),
         other => other.into(),
     }
 }

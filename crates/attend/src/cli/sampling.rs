@@ -1,5 +1,6 @@
 //! The options of generation. Each is absent unless given, so that the model's own defaults stay where nothing is said.
 
+use super::constraint::ConstraintArgs;
 use super::values::{self, TokenName};
 use clap::Args;
 use serde_json::{Value, json};
@@ -125,6 +126,8 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "TOKEN", value_parser = values::token, allow_negative_numbers = true)]
     pub forced_eos: Option<TokenName>,
     #[command(flatten)]
+    pub constraint: ConstraintArgs,
+    #[command(flatten)]
     pub length: LengthArgs,
     #[command(flatten)]
     pub speculation: SpeculationArgs,
@@ -224,6 +227,9 @@ impl SamplingArgs {
         list.number("length-penalty", "length_penalty", self.length_penalty);
         list.add("early-stopping", "early_stopping", self.early_stopping.as_deref().map(early_stopping));
         self.length.add_to(&mut list);
+        if let Some((flag, constraint)) = self.constraint.wanted() {
+            list.add(flag, "constraint", serde_json::to_value(constraint).ok());
+        }
         list.add("lookup", "prompt_lookup_num_tokens", self.speculation.lookup);
         list.add("draft-tokens", "num_assistant_tokens", self.speculation.draft_tokens);
         list.0

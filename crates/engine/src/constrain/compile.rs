@@ -3,8 +3,8 @@
 use super::{Constraint, Matcher, grammar, limits};
 use crate::error::Error;
 use crate::vocabulary::Vocabulary;
+use llguidance::ParserFactory;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
-use llguidance::{ParserFactory, TokenParser};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -31,9 +31,12 @@ struct Tokens {
 
 /// A grammar that has followed nothing yet, and what it passes over.
 struct Compiled {
-    parser: Mutex<TokenParser>,
+    matcher: Mutex<Matcher>,
     notices: Vec<String>,
 }
+
+/// Bytes of the stack that a grammar is compiled on: the library goes down rule by rule.
+const STACK: usize = 64 << 20;
 
 impl std::fmt::Debug for Grammars {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -57,10 +60,8 @@ impl Grammars {
         let tokens = self.0.tokens.get_or_init(|| Tokens::new(vocabulary, ends));
         let tokens = tokens.as_ref().map_err(|reason| Error::Unsupported(reason.clone()))?;
         let compiled = self.compiled(tokens, constraint)?;
-        let parser = compiled.parser.lock().unwrap_or_else(PoisonError::into_inner);
-        // Each has a lexer of its own: states that one's text has made must not count for another's limits.
-        let matcher = |_| Matcher::new(llguidance::Matcher::new(Ok(parser.deep_clone())), tokens.end);
-        Ok(((0..count).map(matcher).collect(), compiled.notices.clone()))
+        let matcher = compiled.matcher.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(((0..count).map(|_| matcher.fork()).collect(), compiled.notices.clone()))
     }
 
     fn compiled(&self, tokens: &Tokens, constraint: &Constraint) -> Result<Arc<Compiled>, Error> {
@@ -109,12 +110,26 @@ impl Tokens {
     }
 
     fn compile(&self, constraint: &Constraint) -> Result<Compiled, Error> {
-        let parser = self.factory.create_parser(grammar::of(constraint)?);
-        let mut parser = parser.map_err(|error| limits::refused(constraint, reason(&error.to_string())))?;
+        let refused = |error: &dyn std::fmt::Display| limits::refused(constraint, reason(&error.to_string()));
+        let grammar = grammar::of(constraint)?;
+        let mut parser = on_deep_stack(|| self.factory.create_parser(grammar))
+            .ok_or_else(|| Error::Unsupported("there is no thread to compile the constraint on".into()))?
+            .map_err(|error| refused(&error))?;
         let notices = parser.grammar_warnings().into_iter();
         let notices = notices.map(|warning| format!("{}: {warning}", constraint.name())).collect();
-        Ok(Compiled { parser: Mutex::new(parser), notices })
+        let mut matcher = Matcher::new(llguidance::Matcher::new(Ok(parser)), self.end);
+        // The first set of tokens is the same for all, and often the one that takes longest.
+        matcher.look().map_err(|error| refused(&error))?;
+        Ok(Compiled { matcher: Mutex::new(matcher), notices })
     }
+}
+
+/// What `work` gives on a thread of its own; none where there is no thread, or where it panics.
+fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).ok()?;
+        thread.join().ok()
+    })
 }
 
 /// The library's words on one line, without its own state.

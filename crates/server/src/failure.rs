@@ -3,6 +3,9 @@
 use attend_engine::Error;
 use axum::http::StatusCode;
 
+/// The code of a constraint that cannot be followed.
+const INVALID_CONSTRAINT: &str = "invalid_constraint";
+
 /// A refusal or a fault: a status, words for the client, and the parameter that they are about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -60,6 +63,16 @@ impl Failure {
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, message).code("stopping").retry(5)
     }
 
+    /// The same, where it is about what answers must be, with the field that says it.
+    pub fn of_constraint(self, field: Option<String>) -> Failure {
+        match field {
+            Some(field) if self.code == Some(INVALID_CONSTRAINT) => {
+                Failure { message: format!("{field}: {}", self.message), param: Some(field), ..self }
+            }
+            Some(_) | None => self,
+        }
+    }
+
     pub fn code(self, code: &'static str) -> Failure {
         Failure { code: Some(code), ..self }
     }
@@ -100,7 +113,7 @@ impl From<Error> for Failure {
                 Failure::bad(message)
             }
             Error::ContextTooLong { .. } => Failure::bad(message),
-            Error::Constraint { .. } => Failure::bad(message).code("invalid_constraint"),
+            Error::Constraint { .. } => Failure::bad(message).code(INVALID_CONSTRAINT),
             Error::ConstraintCost { .. } => Failure::bad(message).code("constraint_too_costly"),
             Error::Input { index, source } => {
                 let inner = Failure::from(*source);

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod anthropic;
+mod constraint;
 pub mod failure;
 pub mod fields;
 pub mod figures;

@@ -91,6 +91,11 @@ impl Grammars {
 impl Tokens {
     /// Special tokens and those that end an answer are no text: a grammar reaches them by name only.
     fn new(vocabulary: &dyn Vocabulary, ends: &[u32]) -> Result<Tokens, String> {
+        if !spells(vocabulary) {
+            return Err(
+                "constraints need a tokenizer whose tokens make a text as they stand, one behind the other".into()
+            );
+        }
         let end = u32::try_from(vocabulary.size()).map_err(|_| "the vocabulary has too many tokens".to_string())?;
         let marked = |bytes: Vec<u8>| [vec![TokTrie::SPECIAL_TOKEN_MARKER], bytes].concat();
         let word = |id: u32| match vocabulary.bytes(id) {
@@ -122,6 +127,19 @@ impl Tokens {
         matcher.look().map_err(|error| refused(&error))?;
         Ok(Compiled { matcher: Mutex::new(matcher), notices })
     }
+}
+
+/// Whether the text of tokens is their bytes, but perhaps for a space at its beginning: some tokenizers put spaces between.
+fn spells(vocabulary: &dyn Vocabulary) -> bool {
+    let letter =
+        |id: &u32| !vocabulary.is_special(*id) && vocabulary.bytes(*id).is_some_and(|b| b.is_ascii() && !b.is_empty());
+    let ids: Vec<u32> = (0..u32::try_from(vocabulary.size()).unwrap_or(0)).filter(letter).take(3).collect();
+    let mut stream = vocabulary.stream(true);
+    let mut text: String = ids.iter().filter_map(|&id| stream.push(id)).collect::<Vec<_>>().concat();
+    text.push_str(&stream.finish().unwrap_or_default());
+    let bytes: Vec<u8> = ids.iter().filter_map(|&id| vocabulary.bytes(id)).flatten().collect();
+    let bytes = String::from_utf8_lossy(&bytes);
+    text == bytes || bytes.strip_prefix(' ') == Some(text.as_str())
 }
 
 /// What `work` gives on a thread of its own; none where there is no thread, or where it panics.

@@ -2,6 +2,7 @@
 
 mod stream;
 
+use crate::constraint::{self, Wanted};
 use crate::failure::Failure;
 use crate::fields::{Fields, wrong};
 use crate::front::record::Record;
@@ -35,6 +36,8 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     set("top_k", fields.count("top_k", 0, usize::MAX)?.map(Value::from));
     set("stop", params::stops(&mut fields, "stop_sequences", &limits)?.map(Value::from));
     let stream = fields.flag("stream")?.unwrap_or(false);
+    let wanted = constraint::take_format(&mut fields)?;
+    given.extend(wanted.as_ref().map(Wanted::given).transpose()?);
     // None of these changes an answer here.
     fields.ignore(&["metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics"]);
     fields.end()?;
@@ -43,6 +46,7 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
         writing: None,
         given,
         stream,
+        constrained: wanted.map(|wanted| wanted.place),
     })?;
     let head = Head { id: format!("msg_{}", record.id), model: model.name.clone() };
     if stream {

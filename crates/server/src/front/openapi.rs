@@ -23,9 +23,11 @@ pub enum Holds {
     List,
     /// A text or a list of objects.
     Content,
+    /// A word or a JSON schema.
+    Format,
 }
 
-use Holds::{Content, Count, Flag, List, Number, Object, Prompt, Text, Texts};
+use Holds::{Content, Count, Flag, Format, List, Number, Object, Prompt, Text, Texts};
 
 /// A route that takes a body: its path, what it does, the fields that it must have, and those that it may.
 pub type Route = (&'static str, &'static str, &'static [Field], &'static [&'static [Field]]);
@@ -64,10 +66,21 @@ const CHOOSING: &[Field] = &[
     ("no_repeat_ngram_size", Count(0, 1 << 20)),
     ("prompt_lookup_num_tokens", Count(0, 64)),
 ];
+/// What the answer must be, in the words of several servers; one of them.
+const CONSTRAINTS: &[Field] = &[
+    ("response_format", Object),
+    ("structured_outputs", Object),
+    ("guided_json", Format),
+    ("guided_regex", Text),
+    ("guided_choice", List),
+    ("guided_grammar", Text),
+    ("json_schema", Format),
+    ("grammar", Text),
+];
 const STREAM: &[Field] = &[("stream", Flag), ("stream_options", Object)];
 const MODEL: &[Field] = &[("model", Text)];
 const CUT: &[Field] = &[("truncate", Flag)];
-const OLLAMA: &[Field] = &[("options", Object), ("stream", Flag)];
+const OLLAMA: &[Field] = &[("options", Object), ("stream", Flag), ("format", Format)];
 
 /// Routes that take one.
 pub const ROUTES: &[Route] = &[
@@ -75,7 +88,13 @@ pub const ROUTES: &[Route] = &[
         "/v1/completions",
         "Goes on with texts or tokens",
         &[("prompt", Prompt)],
-        &[MODEL, &[("max_tokens", Count(0, 1 << 20)), ("echo", Flag), ("logprobs", Count(0, 20))], CHOOSING, STREAM],
+        &[
+            MODEL,
+            &[("max_tokens", Count(0, 1 << 20)), ("echo", Flag), ("logprobs", Count(0, 20))],
+            CHOOSING,
+            CONSTRAINTS,
+            STREAM,
+        ],
     ),
     (
         "/v1/chat/completions",
@@ -88,9 +107,9 @@ pub const ROUTES: &[Route] = &[
                 ("logprobs", Flag),
                 ("top_logprobs", Count(0, 20)),
                 ("chat_template_kwargs", Object),
-                ("response_format", Object),
             ],
             CHOOSING,
+            CONSTRAINTS,
             STREAM,
         ],
     ),
@@ -110,6 +129,8 @@ pub const ROUTES: &[Route] = &[
             ("top_p", Number(0.0, 1.0)),
             ("top_k", Count(0, 1 << 20)),
             ("stop_sequences", Texts),
+            ("output_config", Object),
+            ("output_format", Object),
             ("stream", Flag),
         ]],
     ),
@@ -260,6 +281,7 @@ fn schema(holds: Holds) -> Value {
         Number(low, high) => json!({"type": "number", "minimum": low, "maximum": high}),
         Object => json!({"type": "object"}),
         List => json!({"type": "array"}),
+        Format => json!({"oneOf": [text(), {"type": "object"}]}),
         Content => json!({"oneOf": [text(), {"type": "array"}]}),
     }
 }

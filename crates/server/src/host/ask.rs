@@ -30,6 +30,8 @@ pub struct Generate {
     pub given: Vec<(String, Value)>,
     /// Every token is wanted when it is there.
     pub stream: bool,
+    /// The request's field that says what answers must be, where one does.
+    pub constrained: Option<String>,
 }
 
 /// A task of writing; see [`attend_engine::TextTask`].

@@ -25,8 +25,8 @@ fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
     match job {
         Job::Generate(_, to, _) if to.is_closed() => None,
         Job::Generate(ask, to, ticket) => {
-            let stream = ask.stream;
-            match answers(tools, ask) {
+            let (stream, constrained) = (ask.stream, ask.constrained.clone());
+            match answers(tools, ask).map_err(|failure| failure.of_constraint(constrained)) {
                 Ok((ready, taken)) => {
                     let _ = to.send(Said::Accepted(taken));
                     Some(Prepared::Answers { ready, stream, to, ticket })

@@ -1,6 +1,7 @@
 //! `/api/generate` and `/api/chat`.
 
 use super::{nanoseconds, now, options, read};
+use crate::constraint::{self, Wanted};
 use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::front::reply::Shape;
@@ -98,15 +99,14 @@ fn shared(fields: &mut Fields) -> Result<Map<String, Value>, Failure> {
     if fields.list("images", usize::MAX)?.is_some_and(|images| !images.is_empty()) {
         return Err(Failure::field("images", "images are not supported"));
     }
-    if fields.take("format").is_some_and(|format| format != json!("")) {
-        return Err(Failure::field("format", "format is not supported"));
-    }
     let think = fields.flag("think")?.map(|think| ("enable_thinking".to_owned(), json!(think)));
     Ok(think.into_iter().collect())
 }
 
 async fn respond(mut request: Addressed, source: Option<Source>, kind: Kind) -> Result<Response<Body>, Failure> {
-    let given = options(&mut request)?;
+    let mut given = options(&mut request)?;
+    let wanted = request.fields.take("format").map(constraint::of_format).transpose()?.flatten();
+    given.extend(wanted.as_ref().map(Wanted::given).transpose()?);
     let stream = request.fields.flag("stream")?.unwrap_or(true);
     request.end()?;
     let Addressed { model, record, .. } = request;
@@ -116,7 +116,8 @@ async fn respond(mut request: Addressed, source: Option<Source>, kind: Kind) -> 
         model.facts()?;
         return Ok(reply::json(StatusCode::OK, &lines.line("", Some("load"))));
     };
-    let from = model.generate(Generate { sources: vec![source], writing: None, given, stream })?;
+    let constrained = wanted.map(|wanted| wanted.place);
+    let from = model.generate(Generate { sources: vec![source], writing: None, given, stream, constrained })?;
     if stream {
         return sse::respond(from, lines, record, model).await;
     }

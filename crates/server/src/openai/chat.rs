@@ -64,9 +64,9 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
         logprobs: logprobs.is_some(),
     };
     let render = Render { messages: Value::Array(messages), add_generation_prompt: true, extra, ..Render::default() };
-    let Params { given, stream, usage, .. } = params;
-    let from =
-        model.generate(Generate { sources: vec![Source::Chat(Box::new(render))], writing: None, given, stream })?;
+    let Params { given, stream, usage, constrained, .. } = params;
+    let sources = vec![Source::Chat(Box::new(render))];
+    let from = model.generate(Generate { sources, writing: None, given, stream, constrained })?;
     if stream {
         let format = Stream { head, tokenizer, usage: usage.then(Usage::default) };
         return sse::respond(from, format, record, model).await;
@@ -99,13 +99,6 @@ fn wanted_logprobs(fields: &mut Fields, limits: &Limits) -> Result<Option<usize>
 
 /// What this interface has and this server has not.
 fn unsupported(fields: &mut Fields) -> Result<(), Failure> {
-    if let Some(mut format) = fields.object("response_format")? {
-        let kind = format.required_text("type")?;
-        if kind != "text" {
-            return Err(Failure::field("response_format", "response_format: only text is supported"));
-        }
-        format.end()?;
-    }
     let tools = fields.list("tools", 128)?.is_some_and(|tools| !tools.is_empty());
     let choice = fields.take("tool_choice");
     if tools && choice.as_ref().and_then(Value::as_str) != Some("none") {

@@ -68,8 +68,8 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
         Text::Tokens(ids) => Source::Tokens(ids),
     };
     let sources = prompts.into_iter().map(source).collect();
-    let Params { given, stream, usage, .. } = params;
-    let from = model.generate(Generate { sources, writing: None, given, stream })?;
+    let Params { given, stream, usage, constrained, .. } = params;
+    let from = model.generate(Generate { sources, writing: None, given, stream, constrained })?;
     if stream {
         let format = Stream { head, tokenizer, usage: usage.then(Usage::default), offsets: Default::default() };
         return sse::respond(from, format, record, model).await;

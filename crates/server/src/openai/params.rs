@@ -1,5 +1,6 @@
 //! The parameters that completions of both kinds share, as the engine's options.
 
+use crate::constraint;
 use crate::failure::Failure;
 use crate::fields::{Fields, unknown, wrong};
 use crate::limits::Limits;
@@ -57,6 +58,8 @@ pub struct Params {
     pub stream: bool,
     /// A stream ends with what it cost.
     pub usage: bool,
+    /// The field that says what answers must be.
+    pub constrained: Option<String>,
 }
 
 impl Params {
@@ -98,6 +101,10 @@ pub fn take(fields: &mut Fields, limits: &Limits) -> Result<Params, Failure> {
         params.usage = options.flag("include_usage")?.unwrap_or(false);
         options.ignore(&["include_obfuscation"]);
         options.end()?;
+    }
+    if let Some(wanted) = constraint::take(fields)? {
+        params.given.push(wanted.given()?);
+        params.constrained = Some(wanted.place);
     }
     fields.ignore(IGNORED);
     Ok(params)

@@ -15,7 +15,20 @@ const NUMBERS = [
 /** Other likely tokens that are shown beside each. */
 const OTHERS = 5;
 
-const FIRST = { model: "", system: "", temperature: "", top_p: "", max_tokens: "1024", seed: "", probabilities: false };
+/** What an answer must be. */
+const FORMATS = [["", "any text"], ["json_object", "a JSON object"], ["json_schema", "JSON of a schema"]];
+
+const FIRST = {
+  model: "",
+  system: "",
+  temperature: "",
+  top_p: "",
+  max_tokens: "1024",
+  seed: "",
+  format: "",
+  schema: "",
+  probabilities: false,
+};
 
 let panes = 0;
 
@@ -60,6 +73,22 @@ export class Pane {
         placeholder: hint,
         oninput: ({ target }) => change(name, target.validity.valid ? target.value : ""),
       }));
+    const schema = el("textarea", {
+      rows: 3,
+      name: "schema",
+      value: this.settings.schema,
+      spellcheck: false,
+      placeholder: '{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}',
+      oninput: ({ target }) => change("schema", target.value),
+    });
+    const schemaField = el("label", { class: "wide", hidden: this.settings.format !== "json_schema" }, "JSON schema", schema);
+    const format = el("select", {
+      name: "format",
+      onchange: ({ target }) => {
+        change("format", target.value);
+        schemaField.hidden = target.value !== "json_schema";
+      },
+    }, FORMATS.map(([value, label]) => el("option", { value, selected: value === this.settings.format }, label)));
     const probabilities = el("input", {
       type: "checkbox",
       name: "probabilities",
@@ -69,6 +98,8 @@ export class Pane {
     this.form = el("div", { class: "settings", id: settings, hidden: true },
       el("label", { class: "wide" }, "System prompt", system),
       NUMBERS.map(number),
+      el("label", {}, "Answer", format),
+      schemaField,
       el("label", { class: "wide check" }, probabilities, "Show how likely each token of the next answers was"));
     const head = el("div", { class: "pane-head" }, this.select, this.summary, this.opener);
     this.log = el("div", { class: "log", role: "log", "aria-label": "Conversation", tabIndex: -1 });
@@ -78,9 +109,10 @@ export class Pane {
 
   /** Says which settings are not the usual ones. */
   summarize() {
-    const { system, temperature, top_p, seed } = this.settings;
+    const { system, temperature, top_p, seed, format } = this.settings;
     const said = { temperature, "top-p": top_p, seed };
     const parts = Object.entries(said).filter(([, value]) => value !== "").map(([name, value]) => `${name} ${value}`);
+    if (format) parts.unshift(FORMATS.find(([value]) => value === format)?.[1] ?? format);
     if (system) parts.unshift("system prompt");
     if (this.model()?.chat === false) parts.unshift("no chat template: goes on with the text");
     this.summary.textContent = parts.join(", ");
@@ -219,6 +251,7 @@ export class Pane {
     const model = this.model();
     const body = { model: model?.id, stream: true, stream_options: { include_usage: true } };
     for (const { name } of NUMBERS) if (this.settings[name] !== "") body[name] = Number(this.settings[name]);
+    Object.assign(body, responseFormat(this.settings));
     const said = this.messages.filter(({ busy }) => !busy).map(({ role, content }) => ({ role, content }));
     if (system.trim()) said.unshift({ role: "system", content: system });
     if (model && !model.chat) {
@@ -236,9 +269,16 @@ export class Pane {
     const running = (this.running = new AbortController());
     const message = { role: "assistant", content: "", busy: true };
     if (this.settings.probabilities) message.tokens = new Tokens();
-    const [path, body] = this.request();
+    let path, body;
+    try {
+      [path, body] = this.request();
+    } catch (error) {
+      message.error = error.message;
+      message.busy = false;
+    }
     this.messages.push(message);
     this.log.append(this.view(message));
+    if (message.error) return this.keep();
     message.element.classList.add("busy");
     message.element.setAttribute("aria-busy", "true");
     this.log.scrollTop = this.log.scrollHeight;
@@ -286,6 +326,19 @@ export class Pane {
     change();
     if (atEnd) log.scrollTop = log.scrollHeight;
   }
+}
+
+/** What the request says of the answer's form. */
+function responseFormat({ format, schema }) {
+  if (!format) return {};
+  if (format === "json_object") return { response_format: { type: format } };
+  let read;
+  try {
+    read = JSON.parse(schema);
+  } catch (error) {
+    throw new Error(`The JSON schema in the settings is not valid JSON: ${error.message}`);
+  }
+  return { response_format: { type: format, json_schema: { name: "answer", schema: read } } };
 }
 
 /** Runs work at most once a frame; `end` runs what is due at once. */

@@ -38,7 +38,8 @@ async fn respond(mut request: Request, task: Writing) -> Result<Response<Body>, 
     let params = params::finish(std::mem::take(&mut request.fields), params, &request.limits)?;
     let sources = texts.into_iter().map(Source::Text).collect();
     let writing = Some(ToWrite { task, prefix, truncate: request.truncate });
-    let from = request.model.generate(Generate { sources, writing, given: params.given, stream: false })?;
+    let (given, constrained) = (params.given, params.constrained);
+    let from = request.model.generate(Generate { sources, writing, given, stream: false, constrained })?;
     let outputs = sse::collect(from, &request.record, &request.model).await?;
     let mut usage = Usage::default();
     outputs.iter().for_each(|(_, output)| usage.add(output));

@@ -21,6 +21,7 @@ fn right(name: &str, holds: Holds) -> Value {
 fn wrong(holds: Holds) -> Value {
     match holds {
         Holds::Object | Holds::List => json!("x"),
+        Holds::Format => json!([1]),
         Holds::Text | Holds::Texts | Holds::Prompt | Holds::Content => json!(7.5),
         Holds::Flag | Holds::Count(..) | Holds::Number(..) => json!({"x": 1}),
     }

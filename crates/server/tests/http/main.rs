@@ -4,6 +4,7 @@ mod browser;
 mod browsing;
 mod client;
 mod company;
+mod constraints;
 mod described;
 mod dialects;
 mod hostile;

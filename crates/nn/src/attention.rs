@@ -19,10 +19,10 @@ use crate::site::{BranchPart, Place, Site};
 use crate::spec::{Attention, Mask, Position};
 use attend_kernels::{
     Bias, Call, DType, Heads, KvBlocks, KvLayout, RopeRows, Scores, attention_mix, attention_probs, attention_scores,
-    bytes_of, flash, rotate, textbook,
+    bytes_of, flash, parallel, rotate, textbook,
 };
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which computation of the core is used: the fused one, or the textbook's with its whole matrix of scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -102,14 +102,25 @@ impl AttentionLayer {
                 (query, latent.keys(self, x, step.tables, site, observer), Vec::new())
             }
         };
-        for (sequence, rows) in step.batch.sequences.iter_mut().zip(&step.packed.sequences) {
-            if let Some(cache) = &mut sequence.cache {
-                let (key, value) = (self.key_rows(&key, &rows.rows), self.value_rows(&value, &rows.rows));
-                cache.write(layer, rows.past, key, value);
-            }
-        }
+        self.write(&key, &value, layer, step);
         let source = KeySource::Own { layer, key: &key, value: &value };
         self.mix(&query, &source, step, site, observer)
+    }
+
+    /// Writes the keys and values of a step into the caches of its sequences, of several at the same time.
+    fn write(&self, key: &[f32], value: &[f32], layer: usize, step: &mut Step) {
+        let caches: Vec<_> = step
+            .batch
+            .sequences
+            .iter_mut()
+            .zip(&step.packed.sequences)
+            .filter_map(|(sequence, rows)| Some((Mutex::new(sequence.cache.as_mut()?), rows)))
+            .collect();
+        parallel(caches.len(), |i| {
+            let (cache, rows) = &caches[i];
+            let (key, value) = (self.key_rows(key, &rows.rows), self.value_rows(value, &rows.rows));
+            cache.lock().unwrap_or_else(PoisonError::into_inner).write(layer, rows.past, key, value);
+        });
     }
 
     /// Cross-attention of `x` [N, D] to the encoded source.

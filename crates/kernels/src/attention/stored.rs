@@ -354,7 +354,8 @@ pub fn store_key(dtype: DType, key: &[f32], token: usize, block: &mut [u8]) -> R
 
 /// Writes elements of `N` bytes below each other.
 fn scatter<const N: usize>(elements: &[u8], token: usize, rows: &mut [u8]) {
-    for (element, row) in elements.as_chunks::<N>().0.iter().zip(rows.as_chunks_mut::<N>().0.chunks_exact_mut(CUT)) {
-        row[token] = *element;
+    let rows = rows.as_chunks_mut::<N>().0;
+    for (i, element) in elements.as_chunks::<N>().0.iter().enumerate() {
+        rows[i * CUT + token] = *element;
     }
 }

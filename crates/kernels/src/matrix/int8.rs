@@ -18,6 +18,7 @@ use crate::lanes::{IntKernel, IntLanes, WIDTH, dispatch_int, room};
 use crate::quant::{Coding, MAX_BLOCK, MAX_SUBS};
 pub(crate) use rounding::{Activations, Form};
 use rounding::{Codes, FINE, Rows, Run};
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -37,7 +38,36 @@ pub(crate) fn multiply<B: Packed>(machine: Machine, task: Int8<'_, B>) {
     if machine.int8_tiles() {
         return sixteen::multiply_task(machine, task);
     }
-    dispatch_int(machine, task);
+    multiply_in_lanes(machine, task);
+}
+
+/// One part of a product, without tiles.
+fn multiply_in_lanes<B: Packed>(machine: Machine, task: Int8<'_, B>) {
+    BUFFERS.with_borrow_mut(|buffers| dispatch_int(machine, Buffered { task, buffers }));
+}
+
+thread_local! {
+    /// Kept from task to task: to clear them for each takes as long as a fiftieth of the work of one row.
+    static BUFFERS: RefCell<Box<Buffers>> = RefCell::default();
+}
+
+/// A thread's sums and scales, of two panels.
+struct Buffers {
+    sums: [Sums; 2],
+    scales: [Scales; 2],
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        let empty = || Scales { scales: [[0.0; WIDTH]; MAX_SUBS], minima: [[0.0; WIDTH]; MAX_SUBS] };
+        Buffers { sums: [Sums([[0.0; WIDTH]; ROW_BLOCK + 8]); 2], scales: [empty(), empty()] }
+    }
+}
+
+/// A task with the buffers of its thread.
+struct Buffered<'a, 'b, B> {
+    task: Int8<'a, B>,
+    buffers: &'b mut Buffers,
 }
 
 /// Rows of activations that share a panel's unpacked scales: a multiple of every tile's height, and few enough that
@@ -57,20 +87,18 @@ struct Scales {
     minima: Subs,
 }
 
-impl<B: Packed> IntKernel for Int8<'_, B> {
+impl<B: Packed> IntKernel for Buffered<'_, '_, B> {
     #[inline(always)]
     fn run<L: IntLanes>(self, l: L) {
-        let mut sums = [Sums([[0.0; WIDTH]; ROW_BLOCK + 8]); 2];
-        let empty = || Scales { scales: [[0.0; WIDTH]; MAX_SUBS], minima: [[0.0; WIDTH]; MAX_SUBS] };
-        let mut scales = [empty(), empty()];
-        let mut panels = self.part.panels.clone();
+        let Buffered { task, buffers: Buffers { sums, scales } } = self;
+        let mut panels = task.part.panels.clone();
         while let Some(panel) = panels.next() {
             // Two panels at a time where the registers hold the sums of a tile for both.
-            if L::INT_ROWS == 8 && self.part.rows.len() >= 8 && panels.next().is_some() {
-                self.panels::<L, 2>(l, panel, &mut sums, &mut scales);
+            if L::INT_ROWS == 8 && task.part.rows.len() >= 8 && panels.next().is_some() {
+                task.panels::<L, 2>(l, panel, sums, scales);
             } else {
-                let ([sums, _], [scales, _]) = (&mut sums, &mut scales);
-                self.panels::<L, 1>(l, panel, std::array::from_mut(sums), std::array::from_mut(scales));
+                let ([sums, _], [scales, _]) = (&mut *sums, &mut *scales);
+                task.panels::<L, 1>(l, panel, std::array::from_mut(sums), std::array::from_mut(scales));
             }
         }
     }

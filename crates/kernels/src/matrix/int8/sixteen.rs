@@ -5,10 +5,10 @@
 //! either. The products of the next run are asked for before those of this one are scaled, so that neither waits.
 
 use super::rounding::{Codes, Rows, Run};
-use super::{FINE, Int8, RUN, Scales, Sums, stretch};
+use super::{FINE, Int8, RUN, Scales, Sums, multiply_in_lanes, stretch};
 use crate::amx::{CodeSums, CodeTiles, ROWS};
 use crate::isa::Machine;
-use crate::lanes::{BesideTiles, Lanes, Vnni, WIDTH, dispatch_int, run_beside_tiles};
+use crate::lanes::{BesideTiles, Lanes, Vnni, WIDTH, run_beside_tiles};
 use crate::matrix::codes::{group, run_of};
 use crate::matrix::panels;
 use crate::matrix::scales::{Packed, Sub};
@@ -31,7 +31,7 @@ pub(super) fn multiply_task<B: Packed>(machine: Machine, task: Int8<'_, B>) {
         run_beside_tiles(Sixteens(of(rows.start..whole)));
     }
     if rows.end > whole {
-        dispatch_int(machine, of(whole..rows.end));
+        multiply_in_lanes(machine, of(whole..rows.end));
     }
 }
 

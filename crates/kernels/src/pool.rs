@@ -13,7 +13,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long an idle thread looks for work before it sleeps.
-const SPIN: Duration = Duration::from_micros(40);
+const SPIN: Duration = Duration::from_micros(100);
 
 /// More threads than this help nobody and may exhaust the system.
 const MOST_THREADS: usize = 1024;

@@ -1,8 +1,10 @@
-"""Conversations, streams, vectors and mistakes through the packages of three dialects, against one server.
+"""Conversations, streams, calls, vectors and mistakes through the packages of three dialects, against one server.
 
-The first model of the server must have a chat template. Every dialect gives the same greedy answer.
+The first model of the server must have a chat template. Every dialect gives the same greedy answer. With `--tools` the model
+is one that calls functions by itself; without, calls are only forced.
 """
 
+import json
 import sys
 from array import array
 
@@ -80,11 +82,113 @@ def through_ollama(url, model, text):
     refused(404, lambda: client.chat(model="none", messages=QUESTION))
 
 
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "description": "The name of a city"}},
+    "required": ["city"],
+}
+ASKED = "What is the weather in Paris right now?"
+RETURNED = "light rain, 11 degrees Celsius"
+
+
+def weather(city):
+    """The tool: it is asked about one city."""
+    assert "paris" in city.lower(), city
+    return RETURNED
+
+
+def told(text):
+    """The last answer says what the tool returned."""
+    assert "11" in text or "rain" in text.lower(), text
+
+
+def calls_through_openai(url, model, by_itself):
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    tools = [{"type": "function", "function": {"name": "get_weather", "description": "The weather in a city", "parameters": WEATHER}}]
+    messages = [{"role": "user", "content": ASKED}]
+    settings = dict(model=model, tools=tools, temperature=0, max_completion_tokens=100)
+    choices = ["auto"] if by_itself else []
+    for choice in choices + ["required", {"type": "function", "function": {"name": "get_weather"}}]:
+        whole = client.chat.completions.create(**settings, messages=messages, tool_choice=choice).choices[0]
+        assert whole.finish_reason == "tool_calls", whole
+        call = whole.message.tool_calls[0]
+        assert call.type == "function" and call.function.name == "get_weather" and call.id.startswith("call_")
+        returned = weather(**json.loads(call.function.arguments)) if by_itself else RETURNED
+        names, given, reason = "", "", None
+        for chunk in client.chat.completions.create(**settings, messages=messages, tool_choice=choice, stream=True):
+            delta = chunk.choices[0].delta
+            for piece in delta.tool_calls or []:
+                if piece.index == 0:
+                    names += piece.function.name or ""
+                    given += piece.function.arguments or ""
+            reason = chunk.choices[0].finish_reason or reason
+        assert (names, given, reason) == ("get_weather", call.function.arguments, "tool_calls"), (names, given, reason)
+        if choice == "auto":
+            print("  the call:", call.function.name, call.function.arguments)
+    messages += [whole.message, {"role": "tool", "tool_call_id": call.id, "content": returned}]
+    # Small models call again and again as long as they may.
+    last = client.chat.completions.create(**settings, messages=messages, tool_choice="none").choices[0]
+    assert last.message.content, last
+    if by_itself:
+        told(last.message.content)
+        print("  the answer:", last.message.content)
+    none = client.chat.completions.create(**settings, messages=messages[:1], tool_choice="none").choices[0]
+    assert none.message.tool_calls is None and none.message.content
+    refused(400, lambda: client.chat.completions.create(**settings, messages=messages[:1], tool_choice={"type": "function", "function": {"name": "x"}}))
+    refused(400, lambda: client.chat.completions.create(**settings, messages=[{"role": "tool", "tool_call_id": "x", "content": "x"}]))
+
+
+def calls_through_anthropic(url, model, by_itself):
+    client = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
+    tools = [{"name": "get_weather", "description": "The weather in a city", "input_schema": WEATHER}]
+    messages = [{"role": "user", "content": ASKED}]
+    settings = dict(model=model, tools=tools, max_tokens=100, extra_body={"temperature": 0})
+    for choice in ([{"type": "auto"}] if by_itself else []) + [{"type": "any"}, {"type": "tool", "name": "get_weather"}]:
+        whole = client.messages.create(**settings, messages=messages, tool_choice=choice)
+        assert whole.stop_reason == "tool_use", whole
+        use = next(block for block in whole.content if block.type == "tool_use")
+        assert use.name == "get_weather" and use.id.startswith("toolu_")
+        with client.messages.stream(**settings, messages=messages, tool_choice=choice) as stream:
+            final = stream.get_final_message()
+        assert [(block.type, getattr(block, "input", None)) for block in final.content] == [
+            (block.type, getattr(block, "input", None)) for block in whole.content
+        ]
+        assert final.stop_reason == "tool_use"
+    returned = weather(**use.input) if by_itself else RETURNED
+    result = {"type": "tool_result", "tool_use_id": use.id, "content": returned}
+    messages += [{"role": "assistant", "content": whole.content}, {"role": "user", "content": [result]}]
+    last = client.messages.create(**settings, messages=messages, tool_choice={"type": "none"})
+    if by_itself:
+        told(last.content[0].text)
+    again = client.messages.create(**settings, messages=messages)
+    assert client.messages.count_tokens(model=model, tools=tools, messages=messages).input_tokens == again.usage.input_tokens
+
+
+def calls_through_ollama(url, model, by_itself):
+    client = ollama.Client(host=url)
+    tools = [{"type": "function", "function": {"name": "get_weather", "description": "The weather in a city", "parameters": WEATHER}}]
+    messages = [{"role": "user", "content": ASKED}]
+    settings = dict(model=model, tools=tools, options={"num_predict": 100, "temperature": 0})
+    whole = client.chat(**settings, messages=messages)
+    streamed = [call for part in client.chat(**settings, messages=messages, stream=True) for call in part.message.tool_calls or []]
+    assert streamed == list(whole.message.tool_calls or [])
+    if not by_itself:
+        return
+    call = whole.message.tool_calls[0].function
+    assert call.name == "get_weather"
+    messages += [whole.message, {"role": "tool", "tool_name": call.name, "content": weather(**call.arguments)}]
+    told(client.chat(model=model, messages=messages, options=settings["options"]).message.content)
+
+
 def main():
     url = sys.argv[1].rstrip("/")
+    by_itself = "--tools" in sys.argv
     model, text = through_openai(url)
     through_anthropic(url, model, text)
     through_ollama(url, model, text)
+    calls_through_openai(url, model, by_itself)
+    calls_through_anthropic(url, model, by_itself)
+    calls_through_ollama(url, model, by_itself)
     print(f"openai {openai.__version__}, anthropic {anthropic.__version__}, ollama: all as they should be")
 
 

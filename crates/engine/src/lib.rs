@@ -29,7 +29,7 @@ mod validate;
 pub mod vocabulary;
 mod work;
 
-pub use constrain::{Constraint, Grammars};
+pub use constrain::{Constraint, Grammars, json_in_lark};
 pub use defaults::{Resolved, Setting};
 pub use divergence::Divergence;
 pub use engine::{Engine, EngineOptions};

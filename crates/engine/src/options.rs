@@ -3,6 +3,7 @@
 use crate::constrain::Constraint;
 use crate::error::Error;
 use crate::sampler::SamplerKind;
+use crate::vocabulary::{TextStream, Vocabulary};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -250,11 +251,20 @@ pub struct Report {
     pub prompt_logprobs: Option<usize>,
     /// Special tokens leave no text.
     pub skip_special: bool,
+    /// Those that do nevertheless: marks that somebody reads.
+    pub show_special: Vec<u32>,
 }
 
 impl Default for Report {
     fn default() -> Report {
-        Report { logprobs: None, prompt_logprobs: None, skip_special: true }
+        Report { logprobs: None, prompt_logprobs: None, skip_special: true, show_special: Vec::new() }
+    }
+}
+
+impl Report {
+    /// A decoder for one answer.
+    pub(crate) fn stream<'v>(&self, vocabulary: &'v dyn Vocabulary) -> Box<dyn TextStream + 'v> {
+        vocabulary.stream(self.skip_special, &self.show_special)
     }
 }
 

@@ -4,8 +4,8 @@ use crate::vocabulary::{TextStream, Vocabulary};
 use attend_text::{DecodeStream, EncodeOptions, Tokenizer};
 
 impl Vocabulary for Tokenizer {
-    fn stream(&self, skip_special: bool) -> Box<dyn TextStream + '_> {
-        Box::new(Tokenizer::stream(self, skip_special))
+    fn stream(&self, skip_special: bool, shown: &[u32]) -> Box<dyn TextStream + '_> {
+        Box::new(Tokenizer::stream(self, skip_special).showing(shown))
     }
 
     fn text(&self, id: u32) -> Option<String> {

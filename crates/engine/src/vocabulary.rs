@@ -4,8 +4,8 @@ use crate::sampler::dry::Breakers;
 
 /// Token ids to text.
 pub trait Vocabulary {
-    /// A decoder for one answer.
-    fn stream(&self, skip_special: bool) -> Box<dyn TextStream + '_>;
+    /// A decoder for one answer. Special tokens that are skipped leave no text, but for those that are `shown`.
+    fn stream(&self, skip_special: bool, shown: &[u32]) -> Box<dyn TextStream + '_>;
 
     /// The text of one token alone, where it has any.
     fn text(&self, id: u32) -> Option<String>;

@@ -6,12 +6,15 @@
 //! end of the channel, and the request is forgotten wherever it is.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod anthropic;
 mod constraint;
 pub mod failure;
 pub mod fields;
 pub mod figures;
+pub mod forced;
 pub mod front;
+pub mod functions;
 pub mod host;
 pub mod json;
 pub mod limits;

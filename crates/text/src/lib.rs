@@ -7,6 +7,7 @@
 //! memory. The bookkeeping of offsets, and the steps that carry no data of the file, are the `tokenizers` library's.
 
 mod added;
+mod answer;
 mod charsmap;
 mod decode;
 mod encoding;
@@ -24,6 +25,7 @@ mod template;
 mod tokenizer;
 mod vocabulary;
 
+pub use answer::{AnswerReader, Call, Form, Functions, Part, Written};
 pub use decode::DecodeStream;
 pub use encoding::{EncodeOptions, Encoding, Origin, Truncation, TruncationStrategy};
 pub use error::Error;

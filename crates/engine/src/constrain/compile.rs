@@ -134,7 +134,7 @@ fn spells(vocabulary: &dyn Vocabulary) -> bool {
     let letter =
         |id: &u32| !vocabulary.is_special(*id) && vocabulary.bytes(*id).is_some_and(|b| b.is_ascii() && !b.is_empty());
     let ids: Vec<u32> = (0..u32::try_from(vocabulary.size()).unwrap_or(0)).filter(letter).take(3).collect();
-    let mut stream = vocabulary.stream(true);
+    let mut stream = vocabulary.stream(true, &[]);
     let mut text: String = ids.iter().filter_map(|&id| stream.push(id)).collect::<Vec<_>>().concat();
     text.push_str(&stream.finish().unwrap_or_default());
     let bytes: Vec<u8> = ids.iter().filter_map(|&id| vocabulary.bytes(id)).flatten().collect();

@@ -84,7 +84,7 @@ fn choice(ready: &Ready, vocabulary: Option<&dyn Vocabulary>, index: usize, foun
     };
     let mut text = String::new();
     if let Some(vocabulary) = vocabulary {
-        let mut stream = vocabulary.stream(ready.options.report.skip_special);
+        let mut stream = ready.options.report.stream(vocabulary);
         text.extend(shown.iter().filter_map(|&id| stream.push(id)).collect::<Vec<_>>());
         text.extend(stream.finish());
     }

@@ -50,7 +50,7 @@ impl<'v> Answer<'v> {
             tokens: ready.prompt.token_ids.clone(),
             guess: Guess::new(),
             memory: ready.chain.memory(),
-            stream: vocabulary.map(|vocabulary| vocabulary.stream(ready.options.report.skip_special)),
+            stream: vocabulary.map(|vocabulary| ready.options.report.stream(vocabulary)),
             filter: StopFilter::new(&ready.options.length.stop),
             matcher,
             ahead: None,

@@ -95,7 +95,7 @@ struct WordStream<'w> {
 }
 
 impl Vocabulary for Words {
-    fn stream(&self, _: bool) -> Box<dyn TextStream + '_> {
+    fn stream(&self, _: bool, _: &[u32]) -> Box<dyn TextStream + '_> {
         Box::new(WordStream { words: self, held: Vec::new() })
     }
 

@@ -1,22 +1,29 @@
 //! The dialect of Anthropic's messages.
 
+mod blocks;
 mod stream;
 
+use crate::answers::{Answers, Whole, call_id, object};
 use crate::constraint::{self, Wanted};
 use crate::failure::Failure;
-use crate::fields::{Fields, wrong};
+use crate::fields::Fields;
+use crate::forced::Forced;
 use crate::front::record::Record;
 use crate::front::routes::Asked;
 use crate::front::{reply, sse};
+use crate::functions::Offered;
 use crate::host::Model;
 use crate::host::ask::{Generate, Source};
 use crate::limits::Limits;
+use crate::openai::messages::Calls;
 use crate::openai::params;
 use attend_engine::{Finish, Output};
 use attend_text::Render;
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
+use base64::Engine as _;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use stream::Stream;
 
@@ -26,7 +33,7 @@ use stream::Stream;
 /// Requests that cannot be served.
 pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     let (model, record, limits, mut fields) = read(asked).await?;
-    let conversation = conversation(&mut fields)?;
+    let (conversation, offered) = conversation(&mut fields)?;
     let mut given: Vec<(String, Value)> = Vec::new();
     let mut set = |name: &str, value: Option<Value>| given.extend(value.map(|value| (name.to_owned(), value)));
     let most = fields.count("max_tokens", 1, usize::MAX)?.ok_or_else(|| fields.missing("max_tokens"))?;
@@ -41,21 +48,27 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     // None of these changes an answer here.
     fields.ignore(&["metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics"]);
     fields.end()?;
+    let facts = model.facts()?;
+    let mut answers = Answers::new(facts, &offered, true);
+    given.extend(answers.given(facts));
+    let enough = answers.enough(1);
     let from = model.generate(Generate {
         sources: vec![Source::Chat(Box::new(conversation))],
         writing: None,
         given,
-        stream,
+        stream: stream || enough.is_some(),
         constrained: wanted.map(|wanted| wanted.place),
+        forced: Forced::new(facts.form.as_ref(), &offered, &facts.tokenizer),
+        enough,
     })?;
     let head = Head { id: format!("msg_{}", record.id), model: model.name.clone() };
     if stream {
-        return sse::respond(from, Stream::new(head), record, model).await;
+        return sse::respond(from, Stream::new(head, answers), record, model).await;
     }
-    let outputs = sse::collect(from, &record, &model).await?;
-    let output = outputs.into_iter().next().map(|(_, output)| output);
-    let output = output.ok_or_else(|| Failure::fault("an answer without a prompt"))?;
-    Ok(reply::json(StatusCode::OK, &whole(&head, &output)))
+    let outputs = sse::watch(from, &record, &model, answers.watcher()).await?;
+    let (taken, output) = outputs.into_iter().next().ok_or_else(|| Failure::fault("an answer without a prompt"))?;
+    answers.begin(&[taken]);
+    Ok(reply::json(StatusCode::OK, &whole(&head, answers, &output)))
 }
 
 /// `/v1/messages/count_tokens`: what a conversation would cost.
@@ -64,11 +77,11 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
 /// Requests that cannot be served.
 pub async fn count(asked: Asked) -> Result<Response<Body>, Failure> {
     let (model, _, _, mut fields) = read(asked).await?;
-    let conversation = conversation(&mut fields)?;
+    let (conversation, _) = conversation(&mut fields)?;
     fields.end()?;
     let counted = model.task(move |tools| {
         tools.engine()?;
-        let tokens = tools.conversation(&conversation)?.len();
+        let tokens = tools.conversation(&conversation)?.0.len();
         Ok(Box::new(move |_| Ok(tokens)))
     });
     Ok(reply::json(StatusCode::OK, &json!({"input_tokens": counted.await?})))
@@ -90,75 +103,51 @@ struct Head {
 }
 
 /// `system`, `messages`, and what goes with them. A conversation that ends with the assistant's words is gone on with.
-fn conversation(fields: &mut Fields) -> Result<Render, Failure> {
+fn conversation(fields: &mut Fields) -> Result<(Render, Offered), Failure> {
     let mut messages = Vec::new();
     if let Some(system) = fields.take("system") {
-        messages.push(json!({"role": "system", "content": text(system, "system")?}));
+        messages.push(json!({"role": "system", "content": blocks::text(system, "system")?}));
     }
     let list = fields.list("messages", usize::MAX)?.ok_or_else(|| fields.missing("messages"))?;
     if list.is_empty() {
         return Err(Failure::field("messages", "messages is an empty list"));
     }
+    let mut calls = Calls::default();
     for (index, message) in list.into_iter().enumerate() {
-        messages.push(read_message(message, &format!("messages[{index}]"))?);
+        messages.extend(blocks::message(message, &format!("messages[{index}]"), &mut calls)?);
     }
-    unsupported(fields)?;
-    let goes_on = messages.last().is_some_and(|message| message["role"] == "assistant");
-    Ok(Render {
+    let offered = Offered::take_anthropic(fields)?;
+    let extra = thinking(fields)?;
+    let goes_on =
+        messages.last().is_some_and(|message| message["role"] == "assistant" && message["content"].is_string());
+    let render = Render {
         messages: Value::Array(messages),
+        tools: offered.tools(),
         add_generation_prompt: !goes_on,
         continue_final_message: goes_on,
+        extra,
         ..Render::default()
-    })
-}
-
-fn read_message(message: Value, place: &str) -> Result<Value, Failure> {
-    let mut fields = Fields::within(message, place)?;
-    let role = fields.required_text("role")?;
-    if role != "user" && role != "assistant" {
-        let message = format!("{place}.role is neither user nor assistant; what the model is told stands in system");
-        return Err(Failure::field(format!("{place}.role"), message));
-    }
-    let content = fields.take("content").ok_or_else(|| fields.missing("content"))?;
-    let content = text(content, &format!("{place}.content"))?;
-    fields.end()?;
-    Ok(json!({"role": role, "content": content}))
-}
-
-/// A text, or blocks that are texts, put together a line each.
-fn text(content: Value, place: &str) -> Result<String, Failure> {
-    let blocks = match content {
-        Value::String(text) => return Ok(text),
-        Value::Array(blocks) if !blocks.is_empty() => blocks,
-        other => return Err(wrong(place, "a string or a list of blocks", &other)),
     };
-    let block = |(index, block): (usize, Value)| {
-        let place = format!("{place}[{index}]");
-        let mut fields = Fields::within(block, &place)?;
-        if fields.required_text("type")? != "text" {
-            let message = format!("{place} is no text; other blocks are not taken, and nothing is ever fetched");
-            return Err(Failure::field(format!("{place}.type"), message));
+    Ok((render, offered))
+}
+
+/// `thinking`, as templates know it. How long a model thinks is its own affair.
+fn thinking(fields: &mut Fields) -> Result<Map<String, Value>, Failure> {
+    let mut extra = Map::new();
+    let Some(mut thinking) = fields.object("thinking")? else { return Ok(extra) };
+    let kind = thinking.required_text("type")?;
+    match kind.as_str() {
+        "enabled" => {
+            thinking.count("budget_tokens", 1024, usize::MAX)?;
+            extra.insert("enable_thinking".into(), json!(true));
         }
-        let text = fields.required_text("text")?;
-        fields.ignore(&["cache_control", "citations"]);
-        fields.end()?;
-        Ok(text)
-    };
-    let texts = blocks.into_iter().enumerate().map(block).collect::<Result<Vec<String>, Failure>>()?;
-    Ok(texts.join("\n"))
-}
-
-/// What this interface has and this server has not.
-fn unsupported(fields: &mut Fields) -> Result<(), Failure> {
-    if fields.list("tools", 128)?.is_some_and(|tools| !tools.is_empty()) {
-        return Err(Failure::field("tools", "tools are not supported"));
+        "disabled" => drop(extra.insert("enable_thinking".into(), json!(false))),
+        "adaptive" => {}
+        _ => return Err(Failure::field("thinking.type", "thinking.type is one of enabled, disabled, adaptive")),
     }
-    fields.ignore(&["tool_choice"]);
-    let Some(mut thinking) = fields.object("thinking")? else { return Ok(()) };
-    match thinking.required_text("type")?.as_str() {
-        "disabled" => thinking.end(),
-        _ => Err(Failure::field("thinking", "thinking is not supported but disabled")),
-    }
+    thinking.ignore(&["display"]);
+    thinking.end()?;
+    Ok(extra)
 }
 
 /// Why the message ended, and the stop sequence that did it. `pause_turn` is for work that was cut because the server stops.
@@ -194,11 +183,35 @@ fn message(head: &Head, content: Value, (reason, stop): (Option<&str>, Option<&s
     Value::Object(object)
 }
 
+/// Why the message ended, calls considered.
+fn ended<'f>(answers: &Answers, finish: Option<&'f Finish>) -> (&'static str, Option<&'f str>) {
+    match finish {
+        Some(finish) if answers.calls(0, finish) => ("tool_use", None),
+        Some(finish) => reason(finish),
+        None => ("end_turn", None),
+    }
+}
+
 /// The whole response.
-fn whole(head: &Head, output: &Output) -> Value {
+fn whole(head: &Head, mut answers: Answers, output: &Output) -> Value {
     let first = output.choices.first();
-    let content = json!([{"type": "text", "text": first.map_or("", |choice| choice.text.as_str())}]);
-    let (reason, stop) = first.map_or(("end_turn", None), |choice| reason(&choice.finish));
+    let Whole { reasoning, content, calls } = answers.whole(0, first.map_or("", |choice| choice.text.as_str()));
+    let mut blocks = Vec::new();
+    if !reasoning.is_empty() {
+        blocks.push(json!({"type": "thinking", "thinking": reasoning, "signature": signature(&reasoning)}));
+    }
+    if !content.is_empty() || calls.is_empty() {
+        blocks.push(json!({"type": "text", "text": content}));
+    }
+    for call in &calls {
+        blocks.push(json!({"type": "tool_use", "id": call_id("toolu_"), "name": call.name, "input": object(call)}));
+    }
+    let (reason, stop) = ended(&answers, first.map(|choice| &choice.finish));
     let usage = usage(output.usage.prompt_tokens, output.usage.completion_tokens);
-    message(head, content, (Some(reason), stop), usage)
+    message(head, Value::Array(blocks), (Some(reason), stop), usage)
+}
+
+/// What clients keep beside a thought. It proves nothing and is not looked at when it comes back.
+fn signature(thought: &str) -> String {
+    base64::engine::general_purpose::STANDARD.encode(Sha256::digest(thought.as_bytes()))
 }

@@ -25,9 +25,13 @@ pub enum Holds {
     Content,
     /// A word or a JSON schema.
     Format,
+    /// A word or an object.
+    Choice,
+    /// A flag or a word.
+    Think,
 }
 
-use Holds::{Content, Count, Flag, Format, List, Number, Object, Prompt, Text, Texts};
+use Holds::{Choice, Content, Count, Flag, Format, List, Number, Object, Prompt, Text, Texts, Think};
 
 /// A route that takes a body: its path, what it does, the fields that it must have, and those that it may.
 pub type Route = (&'static str, &'static str, &'static [Field], &'static [&'static [Field]]);
@@ -107,6 +111,11 @@ pub const ROUTES: &[Route] = &[
                 ("logprobs", Flag),
                 ("top_logprobs", Count(0, 20)),
                 ("chat_template_kwargs", Object),
+                ("tools", List),
+                ("tool_choice", Choice),
+                ("parallel_tool_calls", Flag),
+                ("reasoning_effort", Text),
+                ("reasoning_format", Text),
             ],
             CHOOSING,
             CONSTRAINTS,
@@ -132,13 +141,16 @@ pub const ROUTES: &[Route] = &[
             ("output_config", Object),
             ("output_format", Object),
             ("stream", Flag),
+            ("tools", List),
+            ("tool_choice", Object),
+            ("thinking", Object),
         ]],
     ),
     (
         "/v1/messages/count_tokens",
         "The tokens of a conversation",
         &[("model", Text), ("messages", List)],
-        &[&[("system", Content)]],
+        &[&[("system", Content), ("tools", List), ("tool_choice", Object), ("thinking", Object)]],
     ),
     (
         "/v1/rerank",
@@ -217,13 +229,13 @@ pub const ROUTES: &[Route] = &[
         "/api/generate",
         "Answers a prompt",
         &[("model", Text)],
-        &[&[("prompt", Text), ("system", Text), ("raw", Flag)], OLLAMA],
+        &[&[("prompt", Text), ("system", Text), ("raw", Flag), ("think", Think)], OLLAMA],
     ),
     (
         "/api/chat",
         "The next message of a conversation",
         &[("model", Text)],
-        &[&[("messages", List), ("think", Flag)], OLLAMA],
+        &[&[("messages", List), ("tools", List), ("think", Think)], OLLAMA],
     ),
     (
         "/api/embed",
@@ -281,7 +293,8 @@ fn schema(holds: Holds) -> Value {
         Number(low, high) => json!({"type": "number", "minimum": low, "maximum": high}),
         Object => json!({"type": "object"}),
         List => json!({"type": "array"}),
-        Format => json!({"oneOf": [text(), {"type": "object"}]}),
+        Format | Choice => json!({"oneOf": [text(), {"type": "object"}]}),
+        Think => json!({"oneOf": [{"type": "boolean"}, text()]}),
         Content => json!({"oneOf": [text(), {"type": "array"}]}),
     }
 }

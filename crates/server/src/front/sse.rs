@@ -142,14 +142,29 @@ impl<F: Format> Flow<F> {
 /// # Errors
 /// Whatever keeps one of them from being made.
 pub async fn collect(
+    from: UnboundedReceiver<Said>,
+    record: &Record,
+    model: &Model,
+) -> Result<Vec<(Taken, Output)>, Failure> {
+    watch(from, record, model, |_| {}).await
+}
+
+/// The same with an eye on what is said on the way.
+///
+/// # Errors
+/// As [`collect`].
+pub async fn watch(
     mut from: UnboundedReceiver<Said>,
     record: &Record,
     model: &Model,
+    mut on: impl FnMut(&Said),
 ) -> Result<Vec<(Taken, Output)>, Failure> {
     let mut outputs: BTreeMap<usize, Output> = BTreeMap::new();
     let mut taken: Option<Vec<Taken>> = None;
     while taken.as_ref().is_none_or(|taken| outputs.len() < taken.len()) {
-        match from.recv().await {
+        let said = from.recv().await;
+        said.iter().for_each(&mut on);
+        match said {
             Some(Said::Accepted(all)) => taken = Some(all),
             Some(Said::Done { prompt, output }) => {
                 record.prompt_tokens.fetch_add(output.usage.prompt_tokens, Ordering::Relaxed);

@@ -3,12 +3,14 @@
 use super::queue::Place;
 use super::tools::Tools;
 use crate::failure::Failure;
+use crate::forced::Forced;
 use attend_engine::tasks::Watch;
 use attend_engine::tasks::embed::{Embedding, Item, Role};
 use attend_engine::{Finish, Output, Ready, TokenLogprob, Writing};
 use attend_text::Render;
 use serde_json::Value;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,7 +34,14 @@ pub struct Generate {
     pub stream: bool,
     /// The request's field that says what answers must be, where one does.
     pub constrained: Option<String>,
+    /// A call that must be made.
+    pub forced: Option<Box<Forced>>,
+    /// Set by whoever listens when nothing more is wanted: the answer then ends where it is.
+    pub enough: Option<Enough>,
 }
+
+/// Whether what was said is enough.
+pub type Enough = Arc<AtomicBool>;
 
 /// A task of writing; see [`attend_engine::TextTask`].
 #[derive(Debug)]
@@ -49,6 +58,8 @@ pub struct Taken {
     pub tokens: usize,
     /// Tokens that it had, where some were cut off.
     pub cut_from: Option<usize>,
+    /// It ends inside a thought, which the answer goes on with.
+    pub opened: bool,
 }
 
 /// What is said of an answer on its way. `prompt` counts the request's prompts, `choice` the answers to one.
@@ -141,7 +152,7 @@ pub enum Job {
 
 /// A request that is made ready.
 pub enum Prepared<'t> {
-    Answers { ready: Vec<Ready>, stream: bool, to: Listener, ticket: Ticket },
+    Answers { ready: Vec<Ready>, stream: bool, enough: Option<Enough>, to: Listener, ticket: Ticket },
     Embed { items: Vec<Item>, to: oneshot::Sender<Vectors>, ticket: Ticket },
     Task { compute: Compute<'t>, gone: Gone, ticket: Ticket },
 }

@@ -15,7 +15,7 @@ use ask::{Compute, Embed, Generate, Gone, Job, Listener, Make, Said, Ticket};
 use attend_engine::tasks::Watch;
 use attend_engine::tasks::embed::Embedding;
 use attend_engine::{Limits, tasks};
-use attend_text::Tokenizer;
+use attend_text::{Form, Tokenizer};
 use health::Health;
 use queue::Queue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,6 +39,8 @@ pub struct Facts {
     pub limits: Limits,
     pub bytes_per_token: u64,
     pub has_template: bool,
+    /// How it marks thoughts and calls, where it has a template.
+    pub form: Option<Form>,
     pub tokenizer: Arc<Tokenizer>,
     /// The architecture's name.
     pub family: &'static str,
@@ -273,6 +275,7 @@ fn host(
         limits: tools.limits,
         bytes_per_token: tools.engine.as_ref().map_or(0, attend_engine::Engine::bytes_per_token),
         has_template: parts.template.is_some(),
+        form: tools.form.clone(),
         tokenizer: Arc::clone(&parts.tokenizer),
         family: parts.loaded.source.architecture,
         parameters: u64::try_from(parts.loaded.source.parameters()).unwrap_or(u64::MAX),

@@ -25,11 +25,15 @@ fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
     match job {
         Job::Generate(_, to, _) if to.is_closed() => None,
         Job::Generate(ask, to, ticket) => {
-            let (stream, constrained) = (ask.stream, ask.constrained.clone());
+            let (stream, enough) = (ask.stream, ask.enough.clone());
+            let constrained = match &ask.forced {
+                Some(_) => Some("tools".to_owned()),
+                None => ask.constrained.clone(),
+            };
             match answers(tools, ask).map_err(|failure| failure.of_constraint(constrained)) {
                 Ok((ready, taken)) => {
                     let _ = to.send(Said::Accepted(taken));
-                    Some(Prepared::Answers { ready, stream, to, ticket })
+                    Some(Prepared::Answers { ready, stream, enough, to, ticket })
                 }
                 Err(failure) => {
                     let _ = to.send(Said::Failed(failure));
@@ -56,17 +60,18 @@ fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
 /// The request's prompts, checked.
 fn answers(tools: &Tools<'_>, ask: Generate) -> Result<(Vec<Ready>, Vec<Taken>), Failure> {
     let engine = tools.engine()?;
-    let Generate { sources, writing, given, .. } = ask;
+    let Generate { sources, writing, given, forced, .. } = ask;
     let task =
         writing.as_ref().map(|writing| engine.text_task(&writing.task, writing.prefix.as_deref())).transpose()?;
     let resolved = match &task {
         Some(task) => engine.task_options(task, given)?,
         None => engine.options(given)?,
     };
-    let options = Arc::new(resolved.options);
+    let mut options = Arc::new(resolved.options);
     let several = sources.len() > 1;
     let mut found = (Vec::new(), Vec::new());
     for (index, source) in sources.into_iter().enumerate() {
+        let mut opened = false;
         let (prompt, cut_from) = match (&task, &writing, source) {
             (Some(task), Some(writing), Source::Text(text)) if !text.is_empty() => {
                 let made =
@@ -74,13 +79,21 @@ fn answers(tools: &Tools<'_>, ask: Generate) -> Result<(Vec<Ready>, Vec<Taken>),
                 (made.prompt, made.cut_from)
             }
             (Some(_), _, _) => return Err(place(attend_engine::Error::EmptyInput, several, index)),
-            (None, _, source) => (tools.prompt(engine, source)?, None),
+            (None, _, source) => {
+                let prompt = tools.prompt(engine, source)?;
+                opened = prompt.1;
+                if let Some(forced) = &forced {
+                    let constraint = if opened { &forced.opened } else { &forced.plain };
+                    Arc::make_mut(&mut options).constraints.constraint = Some(constraint.clone());
+                }
+                (prompt.0, None)
+            }
         };
         let ready = engine.ready(prompt, options.clone()).and_then(|ready| fitting(tools, ready, &options));
         let ready = ready.map_err(|error| place(error, several, index))?;
         let tokens = ready.prompt().token_ids.len() + ready.prompt().encoder_ids.as_ref().map_or(0, Vec::len);
         found.0.push(ready);
-        found.1.push(Taken { tokens, cut_from });
+        found.1.push(Taken { tokens, cut_from, opened });
     }
     Ok(found)
 }

@@ -8,7 +8,7 @@ use attend_engine::tasks::{Task, TaskModel, TaskOptions};
 use attend_engine::{Engine, EngineOptions, Limits, PrefixCache, Prompt};
 use attend_model::Loaded;
 use attend_nn::BLOCK_TOKENS;
-use attend_text::{ChatTemplate, EncodeOptions, Render, Tokenizer};
+use attend_text::{ChatTemplate, EncodeOptions, Form, Render, Tokenizer};
 use std::sync::Arc;
 
 /// What a model is made of, as whoever loads it hands it over.
@@ -31,6 +31,8 @@ pub struct Tools<'m> {
     pub parts: &'m Parts,
     pub engine: Option<Engine<'m>>,
     pub limits: Limits,
+    /// How it marks thoughts and calls, where it has a template.
+    pub form: Option<Form>,
     /// Reads inputs; refuses those that are too long, unless the folder says that they are cut.
     reader: TaskModel<'m>,
     /// Cuts them.
@@ -72,7 +74,8 @@ impl<'m> Tools<'m> {
         };
         let both = || Ok::<_, String>([embedder(&reader)?, embedder(&cutter)?]);
         let embedders = Task::Embed.fits(spec).then(both).transpose()?;
-        Ok(Tools { parts, engine, limits, reader, cutter, embedders })
+        let form = parts.template.as_ref().map(|template| Form::of(template, &parts.tokenizer));
+        Ok(Tools { parts, engine, limits, form, reader, cutter, embedders })
     }
 
     /// The model as a reader of texts, for a task that it has the parts for.
@@ -130,13 +133,14 @@ impl<'m> Tools<'m> {
         }
     }
 
-    /// The tokens of a prompt, as `attend run` makes them.
+    /// The tokens of a prompt, as `attend run` makes them, and whether it ends inside a thought.
     ///
     /// # Errors
     /// What cannot be encoded, and conversations for a model without a template.
-    pub fn prompt(&self, engine: &Engine<'_>, source: Source) -> Result<Prompt, Failure> {
+    pub fn prompt(&self, engine: &Engine<'_>, source: Source) -> Result<(Prompt, bool), Failure> {
         let reads = engine.is_encoder_decoder();
         let tokenizer = &self.parts.tokenizer;
+        let mut opened = false;
         let ids = match source {
             Source::Tokens(ids) => ids,
             Source::Text(text) if text.is_empty() && !reads => {
@@ -146,25 +150,34 @@ impl<'m> Tools<'m> {
                 tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: true }).map_err(encoding)?.ids
             }
             Source::Text(text) => tokenizer.encode_prompt(&text, true).map_err(encoding)?.ids,
-            Source::Chat(request) => self.conversation(&request)?,
+            Source::Chat(request) => {
+                let conversation = self.conversation(&request)?;
+                opened = conversation.1;
+                conversation.0
+            }
         };
-        Ok(if reads { Prompt::source(ids) } else { Prompt::tokens(ids) })
+        Ok((if reads { Prompt::source(ids) } else { Prompt::tokens(ids) }, opened))
     }
 
-    /// The tokens of a conversation, with the start of the answer.
+    /// The tokens of a conversation, with the start of the answer, and whether that is the start of a thought.
     ///
     /// # Errors
     /// A model without a chat template, and what its template refuses.
-    pub fn conversation(&self, request: &Render) -> Result<Vec<u32>, Failure> {
+    pub fn conversation(&self, request: &Render) -> Result<(Vec<u32>, bool), Failure> {
         let Some(template) = &self.parts.template else {
             let message = "this model has no chat template; use /v1/completions";
             return Err(Failure::field("model", message).code("no_chat_template"));
         };
         let tokenizer = &self.parts.tokenizer;
-        let rendered = template.render_marked(request, tokenizer).map_err(|error| {
+        let rendered = template.render_conversation(request, tokenizer).map_err(|error| {
             Failure::field("messages", format!("the model's chat template does not take this: {error}"))
         })?;
-        Ok(tokenizer.encode_chat(&rendered).map_err(encoding)?.ids)
+        let opens = |text: &str| self.form.as_ref().is_some_and(|form| form.is_opened_by(text));
+        // What a user wrote last opens nothing, where a template puts nothing behind it.
+        let last = request.messages.as_array().and_then(|messages| messages.last());
+        let spoken = last.filter(|last| last["role"] != "assistant").and_then(|last| last["content"].as_str());
+        let opened = opens(rendered.text()) && !spoken.is_some_and(opens);
+        Ok((tokenizer.encode_chat(&rendered).map_err(encoding)?.ids, opened))
     }
 
     /// Texts made ready for vectors.

@@ -1,7 +1,7 @@
 //! The one thread that computes a model: it takes requests that were made ready, steps its schedule, and computes tasks in
 //! between, so that a long task and a stream share the model step by step.
 
-use super::ask::{Compute, Gone, Listener, Piece, Prepared, Said, Ticket, Vectors};
+use super::ask::{Compute, Enough, Gone, Listener, Piece, Prepared, Said, Ticket, Vectors};
 use super::health::Health;
 use super::queue::Place;
 use super::tools::Tools;
@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -52,6 +53,7 @@ struct State<'a> {
 struct Open {
     prompt: usize,
     stream: bool,
+    enough: Option<Enough>,
     to: Listener,
     came: Instant,
     /// Until it begins.
@@ -111,7 +113,7 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
 
     fn take(&mut self, request: Prepared<'a>) {
         match request {
-            Prepared::Answers { ready, stream, to, ticket } => {
+            Prepared::Answers { ready, stream, enough, to, ticket } => {
                 let Some(schedule) = &mut self.schedule else { return };
                 for (prompt, ready) in ready.into_iter().enumerate() {
                     let key = self.state.next;
@@ -119,7 +121,10 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
                     self.figures.prompt_tokens.inc_by(ready.prompt().token_ids.len() as u64);
                     schedule.add_ready(key, ready);
                     let Ticket { came, place } = ticket.clone();
-                    self.state.open.insert(key, Open { prompt, stream, to: to.clone(), came, place, last: None });
+                    self.state.open.insert(
+                        key,
+                        Open { prompt, stream, enough: enough.clone(), to: to.clone(), came, place, last: None },
+                    );
                 }
             }
             Prepared::Embed { items, to, ticket } => self.state.vectors.push_back((items, to, ticket)),
@@ -327,7 +332,8 @@ fn tell(entry: Option<&mut Open>, figures: &ModelFigures, halted: bool, event: E
         }
         Event::Finished { .. } | Event::Prompt { .. } | Event::Step { .. } => {}
     }
-    if halted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    let enough = entry.enough.as_ref().is_some_and(|enough| enough.load(Ordering::Relaxed));
+    if halted || enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 /// What a panic said.

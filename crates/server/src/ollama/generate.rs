@@ -1,17 +1,20 @@
 //! `/api/generate` and `/api/chat`.
 
 use super::{nanoseconds, now, options, read};
+use crate::answers::{Answers, Whole, object};
 use crate::constraint::{self, Wanted};
 use crate::failure::Failure;
-use crate::fields::Fields;
+use crate::fields::{Fields, wrong};
 use crate::front::reply::Shape;
 use crate::front::routes::Addressed;
 use crate::front::routes::Asked;
 use crate::front::{reply, sse};
+use crate::functions::Offered;
 use crate::host::ask::{Generate, Piece, Source, Taken};
+use crate::openai::messages::Dialect;
 use crate::openai::{messages, reason};
 use attend_engine::{Finish, Output};
-use attend_text::Render;
+use attend_text::{Call, Part, Render};
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -53,7 +56,8 @@ pub async fn generate(asked: Asked) -> Result<Response<Body>, Failure> {
             Source::Chat(Box::new(conversation(messages, extra)))
         }
     };
-    respond(request, (!prompt.is_empty()).then_some(source), Kind::Response).await
+    let offered = templated.then(Offered::default);
+    respond(request, (!prompt.is_empty()).then_some(source), (Kind::Response, offered)).await
 }
 
 /// # Errors
@@ -61,27 +65,31 @@ pub async fn generate(asked: Asked) -> Result<Response<Body>, Failure> {
 pub async fn chat(asked: Asked) -> Result<Response<Body>, Failure> {
     let mut request = read(asked).await?;
     let fields = &mut request.fields;
-    if fields.list("tools", 128)?.is_some_and(|tools| !tools.is_empty()) {
-        return Err(Failure::field("tools", "tools are not supported"));
-    }
+    let offered = Offered::listed(fields)?;
     let extra = shared(fields)?;
     let empty = fields.list("messages", usize::MAX)?;
     let source = match empty {
         None => None,
         Some(list) if list.is_empty() => None,
         Some(list) => {
-            let list = list.into_iter().enumerate().map(|(index, message)| without_images(message, index));
+            let list = list.into_iter().enumerate().map(|(index, message)| renamed(message, index));
             let list = list.collect::<Result<Value, Failure>>()?;
             let mut fields = Fields::new(Map::from_iter([("messages".to_owned(), list)]));
-            Some(Source::Chat(Box::new(conversation(messages::take(&mut fields)?, extra))))
+            let messages = messages::take(&mut fields, Dialect::Ollama)?;
+            Some(Source::Chat(Box::new(Render { tools: offered.tools(), ..conversation(messages, extra) })))
         }
     };
-    respond(request, source, Kind::Message).await
+    respond(request, source, (Kind::Message, Some(offered))).await
 }
 
-/// A message as the other dialects have it: images may be an empty list.
-fn without_images(message: Value, index: usize) -> Result<Value, Failure> {
+/// A message as the other dialects have it: images may be an empty list, and some fields have other names.
+fn renamed(message: Value, index: usize) -> Result<Value, Failure> {
     let Value::Object(mut map) = message else { return Ok(message) };
+    for (theirs, ours) in [("thinking", "reasoning_content"), ("tool_name", "name")] {
+        if let Some(value) = map.shift_remove(theirs) {
+            map.entry(ours).or_insert(value);
+        }
+    }
     let images = map.shift_remove("images");
     if images.as_ref().and_then(Value::as_array).is_some_and(|images| !images.is_empty()) {
         let place = format!("messages[{index}].images");
@@ -99,33 +107,53 @@ fn shared(fields: &mut Fields) -> Result<Map<String, Value>, Failure> {
     if fields.list("images", usize::MAX)?.is_some_and(|images| !images.is_empty()) {
         return Err(Failure::field("images", "images are not supported"));
     }
-    let think = fields.flag("think")?.map(|think| ("enable_thinking".to_owned(), json!(think)));
-    Ok(think.into_iter().collect())
+    let mut extra = Map::new();
+    match fields.take("think") {
+        None => {}
+        Some(Value::Bool(think)) => drop(extra.insert("enable_thinking".into(), json!(think))),
+        Some(Value::String(effort)) if ["low", "medium", "high"].contains(&effort.as_str()) => {
+            extra.insert("enable_thinking".into(), json!(true));
+            extra.insert("reasoning_effort".into(), json!(effort));
+        }
+        Some(other) => return Err(wrong("think", "true, false, low, medium or high", &other)),
+    }
+    Ok(extra)
 }
 
-async fn respond(mut request: Addressed, source: Option<Source>, kind: Kind) -> Result<Response<Body>, Failure> {
+/// `offered`: what can be called, of an answer that has parts.
+async fn respond(
+    mut request: Addressed,
+    source: Option<Source>,
+    (kind, offered): (Kind, Option<Offered>),
+) -> Result<Response<Body>, Failure> {
     let mut given = options(&mut request)?;
     let wanted = request.fields.take("format").map(constraint::of_format).transpose()?.flatten();
     given.extend(wanted.as_ref().map(Wanted::given).transpose()?);
     let stream = request.fields.flag("stream")?.unwrap_or(true);
     request.end()?;
     let Addressed { model, record, .. } = request;
-    let lines = Lines { model: model.name.clone(), kind, end: None };
+    let facts = model.facts()?;
+    let answers = offered.map_or_else(Answers::plain, |offered| Answers::new(facts, &offered, true));
+    given.extend(answers.given(facts));
+    let mut lines = Lines { model: model.name.clone(), kind, end: None, answers };
     // Nothing to answer: it is asked whether the model is there.
     let Some(source) = source else {
-        model.facts()?;
-        return Ok(reply::json(StatusCode::OK, &lines.line("", Some("load"))));
+        return Ok(reply::json(StatusCode::OK, &lines.line(&Whole::default(), Some("load"))));
     };
     let constrained = wanted.map(|wanted| wanted.place);
-    let from = model.generate(Generate { sources: vec![source], writing: None, given, stream, constrained })?;
+    let sources = vec![source];
+    let from =
+        model.generate(Generate { sources, writing: None, given, stream, constrained, forced: None, enough: None })?;
     if stream {
         return sse::respond(from, lines, record, model).await;
     }
     let outputs = sse::collect(from, &record, &model).await?;
-    let (_, output) = outputs.first().ok_or_else(|| Failure::fault("an answer without a prompt"))?;
+    let (taken, output) = outputs.first().ok_or_else(|| Failure::fault("an answer without a prompt"))?;
+    lines.answers.begin(std::slice::from_ref(taken));
     let first = output.choices.first();
     let ended = first.map_or("stop", |choice| reason(&choice.finish));
-    let mut line = lines.line(first.map_or("", |choice| choice.text.as_str()), Some(ended));
+    let whole = lines.answers.whole(0, first.map_or("", |choice| choice.text.as_str()));
+    let mut line = lines.line(&whole, Some(ended));
     add_figures(&mut line, output);
     Ok(reply::json(StatusCode::OK, &line))
 }
@@ -135,20 +163,51 @@ struct Lines {
     model: String,
     kind: Kind,
     end: Option<Finish>,
+    answers: Answers,
 }
 
 impl Lines {
-    fn line(&self, text: &str, done: Option<&str>) -> Value {
+    fn line(&self, said: &Whole, done: Option<&str>) -> Value {
         let mut line = json!({"model": self.model, "created_at": now()});
+        let thinking = (!said.reasoning.is_empty()).then(|| json!(said.reasoning));
         match self.kind {
-            Kind::Response => line["response"] = json!(text),
-            Kind::Message => line["message"] = json!({"role": "assistant", "content": text}),
+            Kind::Response => {
+                line["response"] = json!(said.content);
+                if let Some(thinking) = thinking {
+                    line["thinking"] = thinking;
+                }
+            }
+            Kind::Message => {
+                let mut message = json!({"role": "assistant", "content": said.content});
+                if let Some(thinking) = thinking {
+                    message["thinking"] = thinking;
+                }
+                if !said.calls.is_empty() {
+                    let call = |call: &Call| json!({"function": {"name": call.name, "arguments": object(call)}});
+                    message["tool_calls"] = said.calls.iter().map(call).collect();
+                }
+                line["message"] = message;
+            }
         }
         line["done"] = json!(done.is_some());
         if let Some(reason) = done {
             line["done_reason"] = json!(reason);
         }
         line
+    }
+
+    /// A line for each part.
+    fn lines(&self, parts: Vec<Part>) -> String {
+        let line = |part| {
+            let mut said = Whole::default();
+            match part {
+                Part::Reasoning(text) => said.reasoning = text,
+                Part::Content(text) => said.content = text,
+                Part::Call(call) => said.calls.push(call),
+            }
+            format!("{}\n", self.line(&said, None))
+        };
+        parts.into_iter().map(line).collect()
     }
 }
 
@@ -164,21 +223,24 @@ fn add_figures(line: &mut Value, output: &Output) {
 }
 
 impl sse::Format for Lines {
-    fn begin(&mut self, _: &[Taken]) -> String {
+    fn begin(&mut self, taken: &[Taken]) -> String {
+        self.answers.begin(taken);
         String::new()
     }
 
     fn token(&mut self, piece: &Piece) -> String {
-        if piece.text.is_empty() { String::new() } else { format!("{}\n", self.line(&piece.text, None)) }
+        let parts = self.answers.push(0, &piece.text);
+        self.lines(parts)
     }
 
     fn finished(&mut self, _: (usize, usize), text: &str, finish: &Finish) -> String {
         self.end = Some(finish.clone());
-        if text.is_empty() { String::new() } else { format!("{}\n", self.line(text, None)) }
+        let parts = self.answers.finish(0, text);
+        self.lines(parts)
     }
 
     fn done(&mut self, _: usize, output: &Output) -> String {
-        let mut line = self.line("", Some(self.end.as_ref().map_or("stop", reason)));
+        let mut line = self.line(&Whole::default(), Some(self.end.as_ref().map_or("stop", reason)));
         add_figures(&mut line, output);
         format!("{line}\n")
     }

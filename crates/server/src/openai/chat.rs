@@ -1,18 +1,23 @@
 //! `/v1/chat/completions`: the next message of a conversation.
 
+use super::messages::Dialect;
 use super::params::{self, Params};
 use super::{DONE, Usage, event, logprobs, messages, now, reason};
+use crate::answers::{Answers, Whole, call_id};
 use crate::failure::Failure;
 use crate::fields::Fields;
+use crate::forced::Forced;
 use crate::front::routes::{Addressed, Asked};
 use crate::front::{reply, sse};
+use crate::functions::Offered;
 use crate::host::ask::{Generate, Piece, Source, Taken};
 use crate::limits::Limits;
 use attend_engine::{Finish, Output, TokenLogprob};
-use attend_text::{Render, Tokenizer};
+use attend_text::{Call, Part, Render, Tokenizer};
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Variables of a template that a request must not set: they are the conversation itself.
@@ -43,7 +48,8 @@ struct Head {
 /// Requests that cannot be served.
 pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     let Addressed { model, record, limits, mut fields } = asked.of_model().await?;
-    let messages = messages::take(&mut fields)?;
+    let messages = messages::take(&mut fields, Dialect::OpenAi)?;
+    let offered = Offered::take(&mut fields)?;
     let mut params = params::take(&mut fields, &limits)?;
     if let Some(most) = max_tokens(&mut fields)? {
         params.set("max_tokens", most);
@@ -52,10 +58,12 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     if let Some(count) = logprobs {
         params.set("logprobs", count);
     }
-    unsupported(&mut fields)?;
     let extra = variables(&mut fields)?;
+    let separate = separated(&mut fields)?;
     let params = params::finish(fields, params, &limits)?;
-    let tokenizer = Arc::clone(&model.facts()?.tokenizer);
+    let facts = model.facts()?;
+    let tokenizer = Arc::clone(&facts.tokenizer);
+    let mut answers = Answers::new(facts, &offered, separate);
     let head = Head {
         id: format!("chatcmpl-{}", record.id),
         created: now(),
@@ -63,17 +71,27 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
         choices: params.choices,
         logprobs: logprobs.is_some(),
     };
-    let render = Render { messages: Value::Array(messages), add_generation_prompt: true, extra, ..Render::default() };
-    let Params { given, stream, usage, constrained, .. } = params;
+    let render = Render {
+        messages: Value::Array(messages),
+        tools: offered.tools(),
+        add_generation_prompt: true,
+        extra,
+        ..Render::default()
+    };
+    let Params { mut given, stream, usage, constrained, .. } = params;
+    given.extend(answers.given(facts));
     let sources = vec![Source::Chat(Box::new(render))];
-    let from = model.generate(Generate { sources, writing: None, given, stream, constrained })?;
+    let forced = Forced::new(facts.form.as_ref(), &offered, &tokenizer);
+    let enough = answers.enough(head.choices);
+    let watched = stream || enough.is_some();
+    let ask = Generate { sources, writing: None, given, stream: watched, constrained, forced, enough };
+    let from = model.generate(ask)?;
     if stream {
-        let format = Stream { head, tokenizer, usage: usage.then(Usage::default) };
+        let format = Stream { head, tokenizer, usage: usage.then(Usage::default), answers, calls: BTreeMap::new() };
         return sse::respond(from, format, record, model).await;
     }
-    let outputs: Vec<Output> =
-        sse::collect(from, &record, &model).await?.into_iter().map(|(_, output)| output).collect();
-    Ok(reply::json(StatusCode::OK, &whole(&head, &tokenizer, &outputs)))
+    let outputs = sse::watch(from, &record, &model, answers.watcher()).await?;
+    Ok(reply::json(StatusCode::OK, &whole(&head, &tokenizer, answers, &outputs)))
 }
 
 /// The limit of the answer, under its new name or the old one.
@@ -97,18 +115,13 @@ fn wanted_logprobs(fields: &mut Fields, limits: &Limits) -> Result<Option<usize>
     }
 }
 
-/// What this interface has and this server has not.
-fn unsupported(fields: &mut Fields) -> Result<(), Failure> {
-    let tools = fields.list("tools", 128)?.is_some_and(|tools| !tools.is_empty());
-    let choice = fields.take("tool_choice");
-    if tools && choice.as_ref().and_then(Value::as_str) != Some("none") {
-        return Err(Failure::field("tools", "tools are not supported"));
+/// Whether thoughts are told apart from what is said.
+fn separated(fields: &mut Fields) -> Result<bool, Failure> {
+    match fields.text("reasoning_format")?.as_deref() {
+        None | Some("auto" | "deepseek") => Ok(true),
+        Some("none") => Ok(false),
+        Some(_) => Err(Failure::field("reasoning_format", "reasoning_format is one of auto, deepseek, none")),
     }
-    if !tools && choice.is_some_and(|choice| !matches!(choice.as_str(), Some("none" | "auto"))) {
-        return Err(Failure::field("tool_choice", "tool_choice asks for a tool, and there are none"));
-    }
-    fields.ignore(&["parallel_tool_calls"]);
-    Ok(())
 }
 
 /// Variables for the model's template.
@@ -130,26 +143,53 @@ fn content_logprobs<'a>(tokenizer: &Tokenizer, tokens: impl IntoIterator<Item = 
 }
 
 /// The whole response.
-fn whole(head: &Head, tokenizer: &Tokenizer, outputs: &[Output]) -> Value {
+fn whole(head: &Head, tokenizer: &Tokenizer, mut answers: Answers, outputs: &[(Taken, Output)]) -> Value {
     let mut usage = Usage::default();
-    outputs.iter().for_each(|output| usage.add(output));
-    let choices = outputs.iter().flat_map(|output| &output.choices).map(|answer| {
-        let logprobs = if head.logprobs { content_logprobs(tokenizer, &answer.logprobs) } else { Value::Null };
-        json!({
-            "index": answer.index,
-            "message": {"role": "assistant", "content": answer.text, "refusal": null},
-            "logprobs": logprobs,
-            "finish_reason": reason(&answer.finish),
-        })
-    });
+    let mut choices = Vec::new();
+    for (taken, output) in outputs {
+        usage.add(output);
+        answers.begin(std::slice::from_ref(taken));
+        for answer in &output.choices {
+            let logprobs = if head.logprobs { content_logprobs(tokenizer, &answer.logprobs) } else { Value::Null };
+            let message = message(answers.whole(answer.index, &answer.text));
+            choices.push(json!({
+                "index": answer.index,
+                "message": message,
+                "logprobs": logprobs,
+                "finish_reason": ended(&answers, answer.index, &answer.finish),
+            }));
+        }
+    }
     json!({
         "id": head.id,
         "object": "chat.completion",
         "created": head.created,
         "model": head.model,
-        "choices": choices.collect::<Vec<_>>(),
+        "choices": choices,
         "usage": usage.json(),
     })
+}
+
+fn message(whole: Whole) -> Value {
+    let content = if whole.content.is_empty() && !whole.calls.is_empty() { Value::Null } else { json!(whole.content) };
+    let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+    if !whole.reasoning.is_empty() {
+        message["reasoning_content"] = json!(whole.reasoning);
+        message["reasoning"] = json!(whole.reasoning);
+    }
+    if !whole.calls.is_empty() {
+        let call = |call: &Call| {
+            let function = json!({"name": call.name, "arguments": call.arguments});
+            json!({"id": call_id("call_"), "type": "function", "function": function})
+        };
+        message["tool_calls"] = whole.calls.iter().map(call).collect();
+    }
+    message
+}
+
+/// Why a choice ended.
+fn ended(answers: &Answers, choice: usize, finish: &Finish) -> &'static str {
+    if answers.calls(choice, finish) { "tool_calls" } else { reason(finish) }
 }
 
 /// The response as a stream.
@@ -157,6 +197,9 @@ struct Stream {
     head: Head,
     tokenizer: Arc<Tokenizer>,
     usage: Option<Usage>,
+    answers: Answers,
+    /// Calls of each choice so far.
+    calls: BTreeMap<usize, usize>,
 }
 
 impl Stream {
@@ -165,8 +208,8 @@ impl Stream {
         json!({"id": id, "object": "chat.completion.chunk", "created": created, "model": model, "choices": choices})
     }
 
-    fn chunk(&self, index: usize, delta: Value, logprobs: Value, finish: Option<&Finish>) -> String {
-        let choice = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish.map(reason)});
+    fn chunk(&self, index: usize, delta: Value, logprobs: Value, finish: Option<&str>) -> String {
+        let choice = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
         let mut object = self.object(json!([choice]));
         if self.usage.is_some() {
             object["usage"] = Value::Null;
@@ -175,8 +218,36 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// The chunks of parts; the first one has the log-probabilities.
+    fn parts(&mut self, choice: usize, parts: Vec<Part>, logprobs: Value) -> String {
+        let mut deltas = Vec::new();
+        for part in parts {
+            match part {
+                Part::Content(text) => deltas.push(json!({"content": text})),
+                Part::Reasoning(text) => deltas.push(json!({"reasoning_content": text, "reasoning": text})),
+                Part::Call(call) => {
+                    let index = self.calls.entry(choice).or_default();
+                    let function = json!({"name": call.name, "arguments": ""});
+                    let begun =
+                        json!({"index": index, "id": call_id("call_"), "type": "function", "function": function});
+                    deltas.push(json!({"tool_calls": [begun]}));
+                    deltas.push(json!({"tool_calls": [{"index": index, "function": {"arguments": call.arguments}}]}));
+                    *index += 1;
+                }
+            }
+        }
+        if deltas.is_empty() && !logprobs.is_null() {
+            deltas.push(json!({"content": ""}));
+        }
+        let logprobs = std::iter::once(logprobs).chain(std::iter::repeat(Value::Null));
+        deltas.into_iter().zip(logprobs).map(|(delta, logprobs)| self.chunk(choice, delta, logprobs, None)).collect()
+    }
+}
+
 impl sse::Format for Stream {
-    fn begin(&mut self, _: &[Taken]) -> String {
+    fn begin(&mut self, taken: &[Taken]) -> String {
+        self.answers.begin(taken);
         let first = |index| self.chunk(index, json!({"role": "assistant", "content": ""}), Value::Null, None);
         (0..self.head.choices).map(first).collect()
     }
@@ -184,18 +255,16 @@ impl sse::Format for Stream {
     fn token(&mut self, piece: &Piece) -> String {
         let logprobs = match &piece.logprob {
             Some(token) if self.head.logprobs => content_logprobs(&self.tokenizer, [token]),
-            Some(_) | None if piece.text.is_empty() => return String::new(),
             Some(_) | None => Value::Null,
         };
-        self.chunk(piece.choice, json!({"content": piece.text}), logprobs, None)
+        let parts = self.answers.push(piece.choice, &piece.text);
+        self.parts(piece.choice, parts, logprobs)
     }
 
     fn finished(&mut self, (_, choice): (usize, usize), text: &str, finish: &Finish) -> String {
-        let rest = match text.is_empty() {
-            true => String::new(),
-            false => self.chunk(choice, json!({"content": text}), Value::Null, None),
-        };
-        rest + &self.chunk(choice, json!({}), Value::Null, Some(finish))
+        let parts = self.answers.finish(choice, text);
+        let rest = self.parts(choice, parts, Value::Null);
+        rest + &self.chunk(choice, json!({}), Value::Null, Some(ended(&self.answers, choice, finish)))
     }
 
     fn done(&mut self, _: usize, output: &Output) -> String {

@@ -69,7 +69,8 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     };
     let sources = prompts.into_iter().map(source).collect();
     let Params { given, stream, usage, constrained, .. } = params;
-    let from = model.generate(Generate { sources, writing: None, given, stream, constrained })?;
+    let ask = Generate { sources, writing: None, given, stream, constrained, forced: None, enough: None };
+    let from = model.generate(ask)?;
     if stream {
         let format = Stream { head, tokenizer, usage: usage.then(Usage::default), offsets: Default::default() };
         return sse::respond(from, format, record, model).await;

@@ -71,6 +71,24 @@ export class Prose {
   }
 }
 
+/** What stands beside an answer: what was thought, folded, and calls as code. */
+export class Aside {
+  constructor() {
+    this.thought = el("div", { class: "thought" });
+    this.fold = el("details", { hidden: true }, el("summary", {}, "Thoughts"), this.thought);
+    this.calls = el("div");
+    this.element = el("div", {}, this.fold, this.calls);
+  }
+
+  set({ reasoning, calls }) {
+    this.fold.hidden = !reasoning;
+    if (this.thought.textContent !== (reasoning ?? "")) this.thought.textContent = reasoning ?? "";
+    const wanted = calls ?? [];
+    const text = ({ name, arguments: given }) => `${name}(${given})`;
+    this.calls.replaceChildren(...wanted.map((call) => shown({ code: true, language: "call", text: text(call) })));
+  }
+}
+
 const percent = (logprob) => {
   const value = Math.exp(logprob) * 100;
   return value >= 99.95 ? "100%" : value >= 0.1 ? `${value.toFixed(1)}%` : "<0.1%";

@@ -1,7 +1,7 @@
 // A conversation with a model, in a pane of its own.
 
 import { events } from "./api.js";
-import { Prose, Tokens } from "./answer.js";
+import { Aside, Prose, Tokens } from "./answer.js";
 import { button, copyButton, el, fit, remember } from "./dom.js";
 
 /** The settings of a request: their names there, and how they are entered. */
@@ -130,7 +130,7 @@ export class Pane {
   }
 
   keep() {
-    this.kept.set(this.messages.length > 0 ? this.messages.map(({ role, content, notes }) => ({ role, content, notes })) : null);
+    this.kept.set(this.messages.length > 0 ? this.messages.map(kept) : null);
   }
 
   clear() {
@@ -142,7 +142,7 @@ export class Pane {
 
   /** Takes over another pane's conversation. */
   follow(other) {
-    this.messages = other.messages.filter(({ busy }) => !busy).map(({ role, content, notes }) => ({ role, content, notes }));
+    this.messages = other.messages.filter(({ busy }) => !busy).map(kept);
     this.keep();
     this.draw();
   }
@@ -163,6 +163,9 @@ export class Pane {
       message.body.textContent = message.content;
       message.foot.append(button("Edit", () => this.edit(message)), copyButton(() => message.content));
     } else {
+      message.aside = new Aside();
+      message.aside.set(message);
+      message.body.append(message.aside.element);
       if (message.tokens) message.body.append(message.tokens.element);
       else {
         const prose = new Prose();
@@ -284,22 +287,27 @@ export class Pane {
     this.log.scrollTop = this.log.scrollHeight;
     window.dispatchEvent(new CustomEvent("work-begins"));
     const prose = message.tokens ? null : new Prose();
-    if (prose) message.body.replaceChildren(prose.element);
+    if (prose) message.body.replaceChildren(message.aside.element, prose.element);
     message.foot.replaceChildren(el("span", { class: "notes" }, "reading"));
     const times = { begun: performance.now() };
     const draw = inFrames(() => {
-      this.keepInSight(() => prose?.set(message.content));
+      this.keepInSight(() => {
+        prose?.set(message.content);
+        message.aside.set(message);
+      });
       message.foot.firstChild.textContent = times.first ? "writing" : "reading";
     });
     let end = {};
     try {
       for await (const event of events(path, body, running.signal)) {
         const piece = read(event);
-        if (piece.entries.length > 0 || piece.text) {
+        if (piece.entries.length > 0 || piece.text || piece.reasoning) {
           times.first ??= performance.now();
           times.last = performance.now();
         }
         message.content += piece.text;
+        if (piece.reasoning) message.reasoning = (message.reasoning ?? "") + piece.reasoning;
+        if (piece.calls) message.calls = added(message.calls ?? [], piece.calls);
         if (message.tokens) this.keepInSight(() => message.tokens.add(piece.text, piece.entries));
         end = { finish: piece.finish ?? end.finish, usage: piece.usage ?? end.usage };
         draw();
@@ -356,12 +364,27 @@ function inFrames(work) {
   return draw;
 }
 
+/** What is kept of a message. */
+const kept = ({ role, content, notes, reasoning, calls }) => ({ role, content, notes, reasoning, calls });
+
+/** Calls with what a delta says of them. */
+function added(calls, deltas) {
+  for (const { index, function: { name, arguments: given } } of deltas) {
+    calls[index] ??= { name: "", arguments: "" };
+    calls[index].name += name ?? "";
+    calls[index].arguments += given ?? "";
+  }
+  return calls;
+}
+
 /** An event of either kind of completion in one form. */
 function read({ choices, usage }) {
   const choice = choices[0];
   if (!choice) return { text: "", entries: [], usage };
   return {
     text: choice.delta?.content ?? choice.text ?? "",
+    reasoning: choice.delta?.reasoning_content,
+    calls: choice.delta?.tool_calls,
     entries: choice.logprobs ? entries(choice.logprobs) : [],
     finish: choice.finish_reason,
     usage,

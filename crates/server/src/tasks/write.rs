@@ -39,7 +39,8 @@ async fn respond(mut request: Request, task: Writing) -> Result<Response<Body>, 
     let sources = texts.into_iter().map(Source::Text).collect();
     let writing = Some(ToWrite { task, prefix, truncate: request.truncate });
     let (given, constrained) = (params.given, params.constrained);
-    let from = request.model.generate(Generate { sources, writing, given, stream: false, constrained })?;
+    let ask = Generate { sources, writing, given, stream: false, constrained, forced: None, enough: None };
+    let from = request.model.generate(ask)?;
     let outputs = sse::collect(from, &request.record, &request.model).await?;
     let mut usage = Usage::default();
     outputs.iter().for_each(|(_, output)| usage.add(output));

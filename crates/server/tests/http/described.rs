@@ -22,7 +22,7 @@ fn wrong(holds: Holds) -> Value {
     match holds {
         Holds::Object | Holds::List => json!("x"),
         Holds::Format => json!([1]),
-        Holds::Text | Holds::Texts | Holds::Prompt | Holds::Content => json!(7.5),
+        Holds::Text | Holds::Texts | Holds::Prompt | Holds::Content | Holds::Choice | Holds::Think => json!(7.5),
         Holds::Flag | Holds::Count(..) | Holds::Number(..) => json!({"x": 1}),
     }
 }

@@ -59,7 +59,7 @@ fn anthropics_messages() {
         events.iter().map(|(name, _)| name.as_str()).filter(|name| *name != "content_block_delta").collect();
     assert_eq!(
         names,
-        ["message_start", "content_block_start", "ping", "content_block_stop", "message_delta", "message_stop"]
+        ["message_start", "ping", "content_block_start", "content_block_stop", "message_delta", "message_stop"]
     );
     let deltas = events.iter().filter(|(name, _)| name == "content_block_delta");
     let streamed: String = deltas.map(|(_, data)| data["delta"]["text"].as_str().expect("a text")).collect();
@@ -108,7 +108,7 @@ fn anthropics_errors() {
             "invalid_request_error",
         ),
         (json!({"tools": [{"name": "x"}]}), 400, "invalid_request_error"),
-        (json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}), 400, "invalid_request_error"),
+        (json!({"thinking": {"type": "enabled", "budget_tokens": 10}}), 400, "invalid_request_error"),
         (json!({"surprise": 1}), 400, "invalid_request_error"),
         (json!({"messages": [{"role": "user", "content": "t5 ".repeat(300)}]}), 400, "invalid_request_error"),
         (json!({"model": "encoder"}), 400, "invalid_request_error"),

@@ -459,5 +459,35 @@ fn pairs_of_fields_never_fault() {
             assert!(answer.status == 200 || answer.status == 400, "{changes}: {answer:?}");
         }
     }
+    let chat = [
+        ("tools", json!([{"type": "function", "function": {"name": "f"}}])),
+        ("tool_choice", json!("required")),
+        ("parallel_tool_calls", json!(false)),
+        ("reasoning_effort", json!("low")),
+        ("reasoning_format", json!("none")),
+        ("stream", json!(true)),
+        ("logprobs", json!(true)),
+        ("n", json!(2)),
+        ("stop", json!(["t5"])),
+        ("num_beams", json!(2)),
+        ("ignore_eos", json!(true)),
+        ("min_tokens", json!(2)),
+        ("skip_special", json!(false)),
+        ("prompt_lookup_num_tokens", json!(3)),
+        ("logit_bias", json!({"5": 1})),
+        ("frequency_penalty", json!(0.5)),
+        ("chat_template_kwargs", json!({"enable_thinking": true})),
+    ];
+    for (first, value) in &chat {
+        for (second, other) in &chat {
+            let mut changes = json!({*first: value, *second: other, "max_tokens": 4});
+            // What must be called must be there.
+            if *first == "tool_choice" && *second != "tools" {
+                changes["tools"] = chat[0].1.clone();
+            }
+            let answer = serving.post(CHAT, &with(&good()[1].1, changes.clone()));
+            assert!(answer.status == 200 || answer.status == 400, "{changes}: {answer:?}");
+        }
+    }
     serving.until_idle();
 }

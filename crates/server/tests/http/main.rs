@@ -2,6 +2,7 @@
 
 mod browser;
 mod browsing;
+mod calling;
 mod client;
 mod company;
 mod constraints;

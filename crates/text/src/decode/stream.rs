@@ -17,6 +17,8 @@ const MAX_HELD: usize = 256;
 pub struct DecodeStream<'t> {
     tokenizer: &'t Tokenizer,
     skip_special: bool,
+    /// Special tokens that are not skipped.
+    shown: Vec<u32>,
     states: Vec<State>,
     assembler: Assembler,
     /// Complete characters that wait for the end of the token's last one.
@@ -31,11 +33,17 @@ impl<'t> DecodeStream<'t> {
         DecodeStream {
             tokenizer,
             skip_special,
+            shown: Vec::new(),
             states,
             assembler: Assembler::default(),
             held: String::new(),
             started: false,
         }
+    }
+
+    /// The same, in which these special tokens leave their text though others are skipped.
+    pub fn showing(self, ids: &[u32]) -> DecodeStream<'t> {
+        DecodeStream { shown: ids.to_vec(), ..self }
     }
 
     /// Takes one id; gives the text that it completes, if any. Ids outside the vocabulary give nothing.
@@ -58,7 +66,7 @@ impl<'t> DecodeStream<'t> {
     }
 
     pub(crate) fn feed(&mut self, id: u32, text: &mut String) {
-        if self.skip_special && self.tokenizer.is_special(id) {
+        if self.skip_special && self.tokenizer.is_special(id) && !self.shown.contains(&id) {
             return;
         }
         if let Some(token) = self.tokenizer.spelling(id) {

@@ -3,6 +3,7 @@
 //! A template comes with the model's files, so it is untrusted code: it sees only the conversation, cannot reach files,
 //! other templates or the environment, and its steps, depth, memory and output are limited.
 
+mod conversation;
 mod environment;
 mod growth;
 mod json;

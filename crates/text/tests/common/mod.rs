@@ -102,3 +102,22 @@ impl Random {
         (self.next() >> 11) as usize % end.max(1)
     }
 }
+
+/// A tokenizer of one word, whose special tokens are the given ones.
+pub fn with_special(special: &[&str]) -> Tokenizer {
+    let folder = tempfile::tempdir().expect("a folder");
+    let added: Vec<Value> = special
+        .iter()
+        .enumerate()
+        .map(|(at, content)| {
+            serde_json::json!({"id": at + 1, "content": content, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
+        })
+        .collect();
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"x": 0}, "unk_token": "x"},
+    });
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("written");
+    Tokenizer::open(folder.path()).expect("opens")
+}

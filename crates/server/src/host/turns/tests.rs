@@ -77,7 +77,7 @@ fn run(requests: &[(&[u32], usize)], sequences: usize) -> (Vec<UnboundedReceiver
         let place = queue.enter().map(Arc::new);
         let ticket = Ticket { came: Instant::now(), place };
         let ready = vec![ready(prompt, *tokens)];
-        assert!(sender.send(Prepared::Answers { ready, stream: true, to, ticket }).is_ok());
+        assert!(sender.send(Prepared::Answers { ready, stream: true, enough: None, to, ticket }).is_ok());
         heard.push(from);
     }
     drop(sender);
@@ -130,7 +130,7 @@ fn who_left_is_forgotten() {
     let figures = crate::figures::Figures::default().of_model("trap");
     for (prompt, tokens) in requests {
         let (ready, ticket) = (vec![ready(prompt, tokens)], Ticket { came: Instant::now(), place: None });
-        assert!(sender.send(Prepared::Answers { ready, stream: true, to: to.clone(), ticket }).is_ok());
+        assert!(sender.send(Prepared::Answers { ready, stream: true, enough: None, to: to.clone(), ticket }).is_ok());
     }
     drop(sender);
     let schedule = Schedule::new(&Trap, None, &around, Limits::default());

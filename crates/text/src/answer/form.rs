@@ -1,0 +1,144 @@
+//! How a model writes, told from its chat template and its vocabulary.
+
+use super::harmony;
+use super::program::{CallForm, Opening};
+use crate::template::ChatTemplate;
+use crate::tokenizer::Tokenizer;
+
+/// The marks around thoughts.
+pub(super) type Thinking = (&'static str, &'static str);
+
+const THINKING: [Thinking; 2] = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
+
+/// The marks that a model puts around its thoughts and calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Form {
+    pub(super) calls: Vec<CallForm>,
+    pub(super) thinking: Option<Thinking>,
+    /// Everything stands in channels.
+    pub(super) channels: bool,
+    /// The template shows the model which functions there are.
+    lists_tools: bool,
+    /// How a call is written whose form is not left to the model.
+    written: Written,
+}
+
+/// One way to write calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// `<tool_call>` around objects.
+    Tagged,
+    /// Objects alone.
+    Objects,
+    /// `[TOOL_CALLS]` and a list of objects, or with `true` a name and `[ARGS]`.
+    Bracketed(bool),
+    /// Each call between marks of its own, with `true` around fenced arguments.
+    Separated(bool),
+    /// `<|tool_call|>` and a list of objects.
+    Listed,
+    /// A channel that is addressed to a function.
+    Channels,
+}
+
+impl Form {
+    /// What the template says, or where it says nothing the vocabulary.
+    pub fn of(template: &ChatTemplate, tokenizer: &Tokenizer) -> Form {
+        let sources: Vec<&str> = template.sources().map(|(_, source)| source).collect();
+        let says = |mark: &str| sources.iter().any(|source| source.contains(mark));
+        let lists_tools = sources.iter().any(|source| mentions(source, "tools"));
+        let thinking = THINKING
+            .into_iter()
+            .find(|(open, close)| says(open) || says(close))
+            .or_else(|| THINKING.into_iter().find(|(open, _)| tokenizer.id(open).is_some()));
+        let channels = says(harmony::CHANNEL);
+        let calls = if channels { Vec::new() } else { calls(&says, lists_tools, tokenizer) };
+        let written = match calls.first() {
+            None => Written::Channels,
+            // There we have said how.
+            Some(_) if !lists_tools => Written::Tagged,
+            Some(CallForm::Tagged) => Written::Tagged,
+            Some(CallForm::PythonTag | CallForm::Bare) => Written::Objects,
+            Some(CallForm::Bracketed) => Written::Bracketed(says("[ARGS]")),
+            Some(CallForm::Separated) => Written::Separated(says("```json")),
+            Some(CallForm::Listed) => Written::Listed,
+        };
+        Form { calls, thinking, channels, lists_tools, written }
+    }
+
+    /// How a call is written whose form is not left to the model.
+    pub fn written(&self) -> Written {
+        self.written
+    }
+
+    /// The same, for which thoughts are text.
+    pub fn without_thoughts(self) -> Form {
+        Form { thinking: None, ..self }
+    }
+
+    /// The mark that ends a thought.
+    pub fn end_of_thought(&self) -> Option<&'static str> {
+        self.thinking.map(|(_, close)| close)
+    }
+
+    /// Whether the template shows the model which functions there are, and what they returned.
+    pub fn lists_tools(&self) -> bool {
+        self.lists_tools
+    }
+
+    /// Whether answers have parts even where nothing can be called.
+    pub fn has_parts(&self) -> bool {
+        self.channels || self.thinking.is_some()
+    }
+
+    /// Whether a prompt's end has begun a thought already.
+    pub fn is_opened_by(&self, prompt: &str) -> bool {
+        self.thinking.is_some_and(|(open, _)| prompt.trim_end().ends_with(open))
+    }
+
+    /// The special tokens that must be seen in an answer, with calls or without.
+    pub fn marks(&self, calls: bool, tokenizer: &Tokenizer) -> Vec<u32> {
+        let channels = if self.channels { harmony::MARKS } else { &[] };
+        let thinking = self.thinking.iter().flat_map(|(open, close)| [*open, *close]);
+        let called = self.calls.iter().filter(|_| calls).flat_map(|form| form.marks().iter().copied());
+        let all = channels.iter().copied().chain(thinking).chain(called);
+        all.filter_map(|mark| tokenizer.id(mark)).filter(|&id| tokenizer.is_special(id)).collect()
+    }
+
+    pub(super) fn openings(&self) -> impl Iterator<Item = Opening> {
+        self.calls.iter().flat_map(|form| form.openings().iter().copied())
+    }
+}
+
+fn calls(says: &impl Fn(&str) -> bool, lists_tools: bool, tokenizer: &Tokenizer) -> Vec<CallForm> {
+    use CallForm::{Bare, Bracketed, Listed, PythonTag, Separated, Tagged};
+    let mut found = Vec::new();
+    for form in [Tagged, PythonTag, Bracketed, Separated, Listed] {
+        if form.openings().iter().any(|(mark, _, _)| says(mark)) {
+            found.push(form);
+        }
+    }
+    if lists_tools && found.is_empty() {
+        // Objects with nothing around them are what is left, and what goes with that tag.
+        let tag = tokenizer.id("<|python_tag|>").is_some();
+        found.extend(if tag { vec![PythonTag, Bare] } else { vec![Bare] });
+    }
+    // Where we have to say how calls are written, we say this; and where a template says nothing it is most usual.
+    if !found.contains(&Tagged) && (!lists_tools || found == [Bare]) {
+        found.push(Tagged);
+    }
+    // Small models forget the marks around an object.
+    if !found.contains(&Bare) && (found.contains(&Tagged) || found == [PythonTag]) {
+        found.push(Bare);
+    }
+    found
+}
+
+/// Whether a source has this word.
+pub(crate) fn mentions(source: &str, word: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    source.match_indices(word).any(|(at, _)| {
+        let before = source.get(..at).and_then(|text| text.chars().next_back());
+        let after = source.get(at + word.len()..).and_then(|text| text.chars().next());
+        !before.is_some_and(is_word) && !after.is_some_and(is_word)
+    })
+}

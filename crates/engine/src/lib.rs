@@ -26,6 +26,7 @@ pub mod tasks;
 mod tokenizer;
 pub mod translate;
 mod validate;
+pub mod variant;
 pub mod vocabulary;
 mod work;
 
@@ -43,3 +44,4 @@ pub use sampler::SamplerKind;
 pub use schedule::{Draft, Ended, Limits, Load, Schedule};
 pub use score::{Method, Perplexity, Score};
 pub use translate::{TaskPrompt, TextTask, Writing};
+pub use variant::Variant;

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::prefix::BlockSource;
 use crate::prefix::tree::{Payload, Weight};
 use crate::source::{Feed, LogitsSource, RowSink, Start};
+use crate::variant::Variant;
 use attend_kernels::Mask;
 use attend_nn::spec::{Body, Head, ModelSpec, Position, RopeScaling, Stack, StackKind};
 use attend_nn::{Batch, CacheBlock, KvCache, KvTypes, Memory, Model, Nobody, RunOptions, Sequence};
@@ -32,6 +33,8 @@ pub struct ModelSource<'m> {
 pub struct SequenceState {
     cache: KvCache,
     memory: Option<Memory>,
+    /// What computes it in place of the source's own model.
+    variant: Option<Variant>,
     /// The cached tokens; kept only where a change of regime may need them again.
     tokens: Vec<u32>,
     /// The length that length-dependent rotary frequencies start from.
@@ -43,6 +46,15 @@ impl SequenceState {
     pub fn bytes(&self) -> usize {
         self.cache.bytes() + self.memory.as_ref().map_or(0, Memory::bytes)
     }
+
+    /// The number of its variant; 0: it has none.
+    fn number(&self) -> u64 {
+        number(self.variant.as_ref())
+    }
+}
+
+fn number(variant: Option<&Variant>) -> u64 {
+    variant.map_or(0, Variant::number)
 }
 
 impl<'m> ModelSource<'m> {
@@ -75,12 +87,18 @@ impl<'m> ModelSource<'m> {
         self.types
     }
 
+    /// The model that computes a variant.
+    fn model<'v>(&'v self, variant: Option<&'v Variant>) -> &'v Model {
+        variant.map_or(self.model, Variant::model)
+    }
+
     /// Encodes the sources of an encoder-decoder in one step; a decoder has none.
-    fn encode(&self, sources: &[Option<&[u32]>]) -> Result<Vec<Option<Memory>>, Error> {
+    fn encode(&self, sources: &[Option<&[u32]>], variant: Option<&Variant>) -> Result<Vec<Option<Memory>>, Error> {
+        variant.iter().try_for_each(|variant| variant.check(self.model))?;
         let unable = |what: &str| Error::Unsupported(what.into());
         match (&self.spec().body, sources.iter().copied().collect::<Option<Vec<&[u32]>>>()) {
             (Body::EncoderDecoder { .. }, Some(sources)) => {
-                let memories = self.model.encode(&sources, self.types, &self.run)?;
+                let memories = self.model(variant).encode(&sources, self.types, &self.run)?;
                 Ok(memories.into_iter().map(Some).collect())
             }
             (Body::EncoderDecoder { .. }, None) => Err(unable("an encoder-decoder needs a source text to answer")),
@@ -93,9 +111,9 @@ impl<'m> ModelSource<'m> {
         }
     }
 
-    fn state(&self, prompt_len: usize, memory: Option<Memory>) -> Result<SequenceState, Error> {
-        let cache = self.model.cache(self.types)?;
-        Ok(SequenceState { cache, memory, tokens: Vec::new(), rope_length: prompt_len })
+    fn state(&self, start: &Start<'_>, memory: Option<Memory>) -> Result<SequenceState, Error> {
+        let (cache, variant) = (self.model.cache(self.types)?, start.variant.cloned());
+        Ok(SequenceState { cache, memory, variant, tokens: Vec::new(), rope_length: start.prompt_len })
     }
 
     /// LongRoPE: where a sequence grows beyond the original length its keys were rotated by other frequencies than the
@@ -126,12 +144,33 @@ impl<'m> ModelSource<'m> {
         }
     }
 
-    /// Takes the tokens of every feed through the model in one step.
+    /// Takes the tokens of every feed through their variants' models, those of one variant in one step: neighbours are of no
+    /// consequence to a row, so that the answers are those of a process that has this variant alone.
+    fn step_each(&self, feeds: Vec<Feed<'_, SequenceState>>, sink: &mut RowSink<'_>) -> Result<(), Error> {
+        let mut variants: Vec<(u64, Vec<usize>, Vec<Feed<'_, SequenceState>>)> = Vec::new();
+        for (index, feed) in feeds.into_iter().enumerate() {
+            let number = feed.state.number();
+            match variants.iter_mut().find(|(known, ..)| *known == number) {
+                Some((_, places, own)) => {
+                    places.push(index);
+                    own.push(feed);
+                }
+                None => variants.push((number, vec![index], vec![feed])),
+            }
+        }
+        for (_, places, mut own) in variants {
+            self.step(&mut own, &mut |feed, token, row| sink(places[feed], token, row))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the tokens of every feed, all of one variant, through its model in one step.
     fn step(&self, feeds: &mut [Feed<'_, SequenceState>], sink: &mut RowSink<'_>) -> Result<(), Error> {
         for feed in feeds.iter_mut() {
             self.change_regime(feed.state, feed.tokens.len())?;
         }
         let hidden = self.forward(feeds)?;
+        let variant = feeds.first().and_then(|feed| feed.state.variant.clone());
         let width = self.spec().output_stack().output_width();
         let mut wanted: Vec<(usize, usize)> = Vec::new();
         let mut rows: Vec<f32> = Vec::new();
@@ -148,7 +187,7 @@ impl<'m> ModelSource<'m> {
             }
         }
         for (wanted, rows) in wanted.chunks(HEAD_ROWS).zip(rows.chunks(HEAD_ROWS * width)) {
-            let logits = self.model.logits(rows, &mut Nobody)?;
+            let logits = self.model(variant.as_ref()).logits(rows, &mut Nobody)?;
             for (&(index, token), row) in wanted.iter().zip(logits.chunks_exact(self.vocab)) {
                 sink(index, token, row)?;
             }
@@ -157,6 +196,7 @@ impl<'m> ModelSource<'m> {
     }
 
     fn forward(&self, feeds: &mut [Feed<'_, SequenceState>]) -> Result<Vec<f32>, Error> {
+        let variant = feeds.first().and_then(|feed| feed.state.variant.clone());
         let sequences = feeds.iter_mut().map(|feed| {
             let SequenceState { cache, memory, rope_length, .. } = &mut *feed.state;
             Sequence {
@@ -166,17 +206,18 @@ impl<'m> ModelSource<'m> {
             }
         });
         let mut batch = Batch { sequences: sequences.collect(), encoded: None };
-        Ok(self.model.forward(StackKind::Decoder, &mut batch, &self.run, &mut Nobody)?)
+        Ok(self.model(variant.as_ref()).forward(StackKind::Decoder, &mut batch, &self.run, &mut Nobody)?)
     }
 }
 
-/// Neighbours whose sources have together at most so many tokens, but at least one.
+/// Neighbours of one variant whose sources have together at most so many tokens, but at least one.
 fn packs<'s, 'a>(starts: &'s [Start<'a>], tokens: usize) -> Vec<&'s [Start<'a>]> {
     let mut packs = Vec::new();
     let (mut from, mut sum) = (0, 0);
     for (index, start) in starts.iter().enumerate() {
         let length = start.encoder_ids.map_or(0, <[u32]>::len);
-        if index > from && sum + length > tokens {
+        let other = starts.get(from).is_some_and(|first| number(first.variant) != number(start.variant));
+        if index > from && (other || sum + length > tokens) {
             packs.push(&starts[from..index]);
             (from, sum) = (index, 0);
         }
@@ -247,6 +288,10 @@ impl BlockSource for ModelSource<'_> {
         layers.all(|layer| sees_back(layer.attention.mask)).then(kind)
     }
 
+    fn variant(&self, state: &SequenceState) -> u64 {
+        state.number()
+    }
+
     fn block(&self, state: &SequenceState, index: usize) -> Option<CacheBlock> {
         state.cache.block(index)
     }
@@ -271,16 +316,18 @@ impl LogitsSource for ModelSource<'_> {
     }
 
     fn start(&self, prompt_len: usize, encoder_ids: Option<&[u32]>) -> Result<SequenceState, Error> {
-        let memory = self.encode(&[encoder_ids])?.pop().flatten();
-        self.state(prompt_len, memory)
+        let start = Start { prompt_len, encoder_ids, variant: None };
+        let memory = self.encode(&[encoder_ids], None)?.pop().flatten();
+        self.state(&start, memory)
     }
 
     fn start_all(&self, starts: &[Start<'_>]) -> Result<Vec<SequenceState>, Error> {
         let mut states = Vec::with_capacity(starts.len());
         for part in packs(starts, self.chunk) {
             let sources: Vec<Option<&[u32]>> = part.iter().map(|start| start.encoder_ids).collect();
-            for (start, memory) in part.iter().zip(self.encode(&sources)?) {
-                states.push(self.state(start.prompt_len, memory)?);
+            let variant = part.first().and_then(|start| start.variant);
+            for (start, memory) in part.iter().zip(self.encode(&sources, variant)?) {
+                states.push(self.state(start, memory)?);
             }
         }
         Ok(states)
@@ -318,6 +365,6 @@ impl LogitsSource for ModelSource<'_> {
             heads.push(head);
             rest.push(Feed { state: &mut *feed.state, tokens: behind, rows_from: feed.rows_from - rows_from });
         }
-        self.step(&mut rest, &mut |feed, token, row| sink(feed, heads[feed] + token, row))
+        self.step_each(rest, &mut |feed, token, row| sink(feed, heads[feed] + token, row))
     }
 }

@@ -10,6 +10,7 @@ use crate::sampler::chain::{Chain, Rules};
 use crate::sampler::dry::Breakers;
 use crate::source::LogitsSource;
 use crate::validate;
+use crate::variant::Variant;
 use crate::vocabulary::{Vocabulary, breakers};
 use attend_nn::BLOCK_TOKENS;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub struct Ready {
     /// One for each choice, where there is a constraint, until the work takes them.
     pub(crate) matchers: Vec<Matcher>,
     salt: String,
+    pub(crate) variant: Option<Variant>,
 }
 
 impl Ready {
@@ -97,7 +99,13 @@ impl Ready {
         };
         let chain = Chain::new(&options, &rules);
         let seed = options.sampling.seed.unwrap_or_else(fresh_seed);
-        Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, seed, notices, matchers, salt: String::new() })
+        let (salt, variant) = (String::new(), None);
+        Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, seed, notices, matchers, salt, variant })
+    }
+
+    /// The same, computed by a variant of the source's model. A draft model guesses as it does for the model itself.
+    pub fn of_variant(self, variant: Option<Variant>) -> Ready {
+        Ready { variant, ..self }
     }
 
     /// The same, which shares its past with requests of the same salt only, where pasts are shared

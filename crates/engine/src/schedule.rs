@@ -239,7 +239,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         let states: Vec<Result<S::State, Error>> = match together {
             Ok(states) => states.into_iter().map(Ok).collect(),
             // One that cannot be started must not keep the others from it.
-            Err(_) => starts.iter().map(|start| self.source.start(start.prompt_len, start.encoder_ids)).collect(),
+            Err(_) => starts.iter().map(|start| self.alone(*start)).collect(),
         };
         let mut failed = Vec::new();
         for (mut entry, state) in joining.into_iter().zip(states) {
@@ -252,6 +252,11 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
             }
         }
         failed
+    }
+
+    fn alone(&self, start: Start<'_>) -> Result<S::State, Error> {
+        let mut states = self.source.start_all(&[start])?;
+        states.pop().ok_or_else(|| Error::Unsupported("the source of logits began no sequence".into()))
     }
 
     /// Lets requests guess what follows; what is right is known after the step that feeds it.

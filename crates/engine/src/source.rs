@@ -1,6 +1,7 @@
 //! What the loops need of a model: rows of logits for tokens that continue a sequence.
 
 use crate::error::Error;
+use crate::variant::Variant;
 
 /// Something that gives logits: a model with its cache, or a script in tests.
 pub trait LogitsSource {
@@ -19,7 +20,11 @@ pub trait LogitsSource {
 
     /// Several sequences without tokens, whose sources may be encoded together.
     fn start_all(&self, starts: &[Start<'_>]) -> Result<Vec<Self::State>, Error> {
-        starts.iter().map(|start| self.start(start.prompt_len, start.encoder_ids)).collect()
+        let one = |start: &Start<'_>| match start.variant {
+            None => self.start(start.prompt_len, start.encoder_ids),
+            Some(_) => Err(Error::Unsupported("this source of logits has no variants".into())),
+        };
+        starts.iter().map(one).collect()
     }
 
     /// A second sequence with the same past. Neither notices what is fed to the other.
@@ -35,7 +40,7 @@ pub trait LogitsSource {
     }
 
     /// Feeds tokens to several sequences at once. For each token from [`Feed::rows_from`] on, `sink` gets the row of
-    /// logits for the token that follows it, in order.
+    /// logits for the token that follows it, those of a feed in order.
     fn feed(&self, feeds: &mut [Feed<'_, Self::State>], sink: &mut RowSink<'_>) -> Result<(), Error>;
 }
 
@@ -44,6 +49,8 @@ pub trait LogitsSource {
 pub struct Start<'a> {
     pub prompt_len: usize,
     pub encoder_ids: Option<&'a [u32]>,
+    /// What it is computed with in place of the source's own model.
+    pub variant: Option<&'a Variant>,
 }
 
 /// Takes the index of the feed, the index of the token in it, and the row `[V]`.

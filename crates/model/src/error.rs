@@ -45,6 +45,12 @@ pub enum Error {
     #[error("{}: tensor `{tensor}`: {problem}", file.display())]
     Adapter { file: PathBuf, tensor: String, problem: String },
 
+    #[error(
+        "{}: the adapter needs {} to be read, and {} of memory are available",
+        file.display(), Bytes(*needed), Bytes(u128::from(*available))
+    )]
+    AdapterTooLarge { file: PathBuf, needed: u128, available: u64 },
+
     /// The memory holds the weights and not what working with them takes.
     #[error(
         "{}: {} are needed ({} of weights, {} of keys and values for {context} tokens, {} to compute) and {} of memory are available; {hint}",

@@ -20,6 +20,12 @@ pub trait BlockSource: LogitsSource {
     /// are reckoned from. None: on something that cannot be named, so that nothing of it may be shared.
     fn kind(&self, state: &Self::State) -> Option<String>;
 
+    /// The number of the variant that computes a sequence ([`Variant::number`](crate::Variant::number)); 0: the source's own
+    /// model.
+    fn variant(&self, _state: &Self::State) -> u64 {
+        0
+    }
+
     /// A block of the past. None: not all of it has been fed.
     fn block(&self, state: &Self::State, index: usize) -> Option<Self::Block>;
 
@@ -48,8 +54,10 @@ pub trait Prefixes<T> {
 /// What keys and values depend on beside their tokens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The model with its adapters, by a number that whoever owns the cache gives.
+    /// The model, by a number that whoever owns the cache gives.
     instance: u64,
+    /// The number of the variant of it.
+    variant: u64,
     kind: String,
     salt: String,
     encoder_ids: Option<Vec<u32>>,
@@ -120,6 +128,11 @@ impl<B: Payload> PrefixCache<B> {
         self.held().tree.retain(|key| key.instance != self.instance);
     }
 
+    /// Drops what is held for a variant of this instance: nobody can ask for it any more.
+    pub fn forget_variant(&self, variant: u64) {
+        self.held().tree.retain(|key| (key.instance, key.variant) != (self.instance, variant));
+    }
+
     /// Drops everything.
     pub fn clear(&self) {
         self.held().tree.clear();
@@ -135,9 +148,10 @@ impl<B: Payload> PrefixCache<B> {
         })
     }
 
-    fn key(&self, kind: String, past: Past<'_>) -> Key {
+    fn key(&self, (kind, variant): (String, u64), past: Past<'_>) -> Key {
         let Past { encoder_ids, salt, .. } = past;
-        Key { instance: self.instance, kind, salt: salt.to_owned(), encoder_ids: encoder_ids.map(<[u32]>::to_vec) }
+        let (salt, encoder_ids) = (salt.to_owned(), encoder_ids.map(<[u32]>::to_vec));
+        Key { instance: self.instance, variant, kind, salt, encoder_ids }
     }
 }
 
@@ -151,7 +165,7 @@ pub struct SourcePrefixes<'a, S: BlockSource> {
 impl<S: BlockSource> Prefixes<S::State> for SourcePrefixes<'_, S> {
     fn begin(&self, state: &mut S::State, past: Past<'_>) -> usize {
         let Some(kind) = self.source.kind(state) else { return 0 };
-        let key = self.cache.key(kind, past);
+        let key = self.cache.key((kind, self.source.variant(state)), past);
         let mut held = self.cache.held();
         let Held { tree, figures } = &mut *held;
         let blocks = tree.find(&key, past.tokens);
@@ -170,7 +184,7 @@ impl<S: BlockSource> Prefixes<S::State> for SourcePrefixes<'_, S> {
             return;
         }
         let Some(kind) = self.source.kind(state) else { return };
-        let key = self.cache.key(kind, past);
+        let key = self.cache.key((kind, self.source.variant(state)), past);
         self.cache.held().tree.insert(&key, past.tokens, |index| self.source.block(state, index));
     }
 }

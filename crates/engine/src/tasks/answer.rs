@@ -121,7 +121,7 @@ impl<'m> Answerer<'m> {
     ) -> Result<Vec<Vec<Answer>>, Error> {
         let items: Vec<&Encoded> = parts.iter().map(|(_, item)| item).collect();
         let logits = self.model.each_input(&items, watch, &mut |_, rows| {
-            let logits = self.model.model.logits(rows, &mut Nobody)?;
+            let logits = self.model.computing().logits(rows, &mut Nobody)?;
             super::finite(&logits)?;
             Ok(logits)
         });

@@ -8,7 +8,9 @@ use super::sentence::{Module, Sentence};
 use super::similarity::Similarity;
 use super::sparse::Sparse;
 use crate::error::Error;
+use crate::variant::Variant;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a caller chooses over what the folder says.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +72,7 @@ pub struct Item {
 #[derive(Debug)]
 pub struct Embedder<'m> {
     model: TaskModel<'m>,
-    sentence: Sentence,
+    sentence: Arc<Sentence>,
     options: EmbedOptions,
 }
 
@@ -91,7 +93,16 @@ impl<'m> Embedder<'m> {
                 if known.is_empty() { "the model has none".into() } else { format!("there are {}", known.join(", ")) };
             return Err(Error::parameter("prompt_name", name, known));
         }
-        Ok(Embedder { model, sentence, options })
+        Ok(Embedder { model, sentence: Arc::new(sentence), options })
+    }
+
+    /// The same, computed by a variant of the model.
+    ///
+    /// # Errors
+    /// A variant of a model of another description.
+    pub fn of_variant(&self, variant: Option<Variant>) -> Result<Embedder<'m>, Error> {
+        let model = self.model.clone().of_variant(variant)?;
+        Ok(Embedder { model, sentence: Arc::clone(&self.sentence), options: self.options.clone() })
     }
 
     pub fn model(&self) -> &TaskModel<'m> {

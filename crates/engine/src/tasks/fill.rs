@@ -87,7 +87,7 @@ impl<'m> Filler<'m> {
             let places: Vec<usize> = (0..ids.len()).filter(|&place| ids.get(place) == Some(&self.mask)).collect();
             let masked = |place: &usize| rows.get(place * width..(place + 1) * width).unwrap_or_default().to_vec();
             let masked: Vec<f32> = places.iter().flat_map(masked).collect();
-            let logits = self.model.model.logits(&masked, &mut Nobody)?;
+            let logits = self.model.computing().logits(&masked, &mut Nobody)?;
             super::finite(&logits)?;
             let rows = logits.chunks_exact(logits.len() / places.len().max(1));
             let several = places.len() > 1;

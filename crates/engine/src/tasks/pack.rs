@@ -70,13 +70,13 @@ impl TaskModel<'_> {
             ..Sequence::new(&item.encoding.ids)
         });
         let mut batch = Batch { sequences: sequences.collect(), encoded: None };
-        Ok(self.model.forward(self.stack, &mut batch, &self.options.run, &mut Nobody)?)
+        Ok(self.computing().forward(self.stack, &mut batch, &self.options.run, &mut Nobody)?)
     }
 
     /// The same where both stacks of an encoder-decoder read.
     fn read_twice(&self, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
         let starts = texts.iter().map(|text| self.described.start_of(text)).collect::<Result<Vec<u32>, _>>()?;
-        Ok(self.model.read_twice(texts, &starts, &self.options.run, &mut Nobody)?)
+        Ok(self.computing().read_twice(texts, &starts, &self.options.run, &mut Nobody)?)
     }
 
     /// As [`TaskModel::each_step`], collecting what `of` makes of each input's rows, in the inputs' order.
@@ -104,7 +104,7 @@ impl TaskModel<'_> {
     pub(crate) fn sequence_logits(&self, items: &[&Encoded], watch: &mut Watch<'_>) -> Result<Vec<Vec<f32>>, Error> {
         let mut rows = vec![Vec::new(); items.len()];
         self.each_step(items, watch, &mut |packed| {
-            let logits = self.model.sequence_logits_of(packed.hidden, packed.texts, &mut Nobody)?;
+            let logits = self.computing().sequence_logits_of(packed.hidden, packed.texts, &mut Nobody)?;
             let labels = logits.len() / packed.inputs.len().max(1);
             for (&index, row) in packed.inputs.iter().zip(logits.chunks_exact(labels.max(1))) {
                 super::finite(row).map_err(|source| source.of_input(index))?;

@@ -1,6 +1,7 @@
 //! A model that reads texts: how they become token ids, how long they may be, and what happens beyond that.
 
 use crate::error::Error;
+use crate::variant::Variant;
 use attend_model::{Described, Loaded};
 use attend_nn::spec::{Body, Head, Stack, StackKind};
 use attend_nn::{Model, RunOptions};
@@ -67,6 +68,8 @@ pub struct Encoded {
 #[derive(Debug, Clone)]
 pub struct TaskModel<'m> {
     pub(crate) model: &'m Model,
+    /// What computes in its place.
+    variant: Option<Variant>,
     pub(crate) described: &'m Described,
     pub(crate) tokenizer: &'m Tokenizer,
     pub(crate) options: TaskOptions,
@@ -88,7 +91,21 @@ impl<'m> TaskModel<'m> {
         let folder = super::sentence::TextFolder::read(described.checkpoint.path())?;
         let limit = limit(described, &folder, options)?;
         let (lower_case, typed) = (folder.lower_case, !folder.untyped);
-        Ok(TaskModel { model, described, tokenizer, options: *options, stack, limit, lower_case, typed })
+        Ok(TaskModel { model, variant: None, described, tokenizer, options: *options, stack, limit, lower_case, typed })
+    }
+
+    /// The same, computed by a variant of the model.
+    ///
+    /// # Errors
+    /// A variant of a model of another description.
+    pub fn of_variant(self, variant: Option<Variant>) -> Result<TaskModel<'m>, Error> {
+        variant.iter().try_for_each(|variant| variant.check(self.model))?;
+        Ok(TaskModel { variant, ..self })
+    }
+
+    /// What computes.
+    pub(crate) fn computing(&self) -> &Model {
+        self.variant.as_ref().map_or(self.model, Variant::model)
     }
 
     /// The most tokens of an input, where there is a bound.

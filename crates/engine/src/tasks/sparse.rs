@@ -89,7 +89,7 @@ pub fn embed(
     model.each_input(&references, watch, &mut |index, rows| {
         let mut weights = Vec::new();
         for rows in rows.chunks(HEAD_ROWS * width) {
-            let logits = model.model.logits(rows, &mut Nobody)?;
+            let logits = model.computing().logits(rows, &mut Nobody)?;
             super::finite(&logits)?;
             weights.resize(logits.len() / (rows.len() / width), 0.0f32);
             for row in logits.chunks_exact(weights.len()) {

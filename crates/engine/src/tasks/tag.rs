@@ -105,7 +105,7 @@ impl<'m> Tagger<'m> {
     ) -> Result<Vec<Tags>, Error> {
         let references: Vec<&Encoded> = items.iter().collect();
         self.model.each_input(&references, watch, &mut |index, rows| {
-            let logits = self.model.model.logits(rows, &mut Nobody)?;
+            let logits = self.model.computing().logits(rows, &mut Nobody)?;
             super::finite(&logits)?;
             let (text, item) = match (texts.get(index), items.get(index)) {
                 (Some(text), Some(item)) => (*text, item),

@@ -110,7 +110,11 @@ impl<'v, T> Work<'v, T> {
 
     /// How the first state must be started.
     pub fn start(&self) -> Start<'_> {
-        Start { prompt_len: self.ready.prompt.token_ids.len(), encoder_ids: self.ready.prompt.encoder_ids.as_deref() }
+        Start {
+            prompt_len: self.ready.prompt.token_ids.len(),
+            encoder_ids: self.ready.prompt.encoder_ids.as_deref(),
+            variant: self.ready.variant.as_ref(),
+        }
     }
 
     /// Begins, or begins anew, with a fresh state, and with what is held of the prompt: not with all of it, because the row

@@ -5,6 +5,7 @@ mod common;
 mod models;
 mod prefix;
 mod support;
+mod variants;
 
 use attend_engine::generate::generate_all;
 use attend_engine::source::{Feed, LogitsSource, RowSink};

@@ -53,7 +53,7 @@ impl BlockSource for Script {
 }
 
 /// What an answer is, without how long it took, what was guessed, and what did not have to be computed.
-fn said(output: Output) -> Output {
+pub fn said(output: Output) -> Output {
     let mut output = timeless(output);
     (output.usage.cached_tokens, output.guesses) = (0, Default::default());
     output
@@ -160,7 +160,7 @@ fn what_is_held_is_counted_and_not_computed() {
 }
 
 /// A golden model, some numbers of its configuration changed.
-fn golden(case: &str, changes: &[(&str, u64)]) -> Loaded {
+pub fn golden(case: &str, changes: &[(&str, u64)]) -> Loaded {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["config.json", "generation_config.json", "model.safetensors"] {
         let from = golden_root().join(case).join(name);
@@ -183,7 +183,7 @@ fn golden(case: &str, changes: &[(&str, u64)]) -> Loaded {
 }
 
 /// Ways of answering a model, some of which guess ahead.
-fn short_ways() -> Vec<(&'static str, GenerateOptions)> {
+pub fn short_ways() -> Vec<(&'static str, GenerateOptions)> {
     let mut ways = ways();
     ways.retain(|(way, _)| !way.starts_with("stop") && !way.contains("forced"));
     for (_, options) in &mut ways {
@@ -196,7 +196,7 @@ fn short_ways() -> Vec<(&'static str, GenerateOptions)> {
     ways
 }
 
-fn endless<'m>(loaded: &'m Loaded, options: &EngineOptions) -> Engine<'m> {
+pub fn endless<'m>(loaded: &'m Loaded, options: &EngineOptions) -> Engine<'m> {
     let mut engine = Engine::new(loaded, None, options).expect("an engine");
     engine.surroundings_mut().context = None;
     engine

@@ -4,6 +4,7 @@ use super::{Adapter, AdapterConfig, AdapterModule, Biases, Part, Replaced, trans
 use crate::describe::Described;
 use crate::error::Error;
 use crate::layout::Layout;
+use crate::memory;
 use crate::names::Verb;
 use attend_format::{Checkpoint, Kind};
 use attend_kernels::{Matrix, dequantize};
@@ -118,6 +119,7 @@ impl Adapter {
         let file = FILES.iter().map(|name| path.join(name)).find(|file| file.exists());
         let file = file.unwrap_or_else(|| path.join(FILES[0]));
         let tensors = Checkpoint::open(&file)?;
+        fits(&file, &tensors, memory::available())?;
         let base = Base::new(base)?;
         let reading = Reading { config, file, tensors, base: &base };
         let sorted = reading.sort()?;
@@ -126,6 +128,19 @@ impl Adapter {
         let replaced = reading.replaced(&sorted)?;
         reading.check_targets(&modules, &replaced)?;
         Ok(Adapter { path: path.to_owned(), config: reading.config, modules, replaced, notices })
+    }
+}
+
+/// Refuses an adapter that the memory has no room for: all of its values in f32, which for a while are there twice.
+fn fits(file: &Path, tensors: &Checkpoint, available: Option<u64>) -> Result<(), Error> {
+    let elements = |shape: &[usize]| shape.iter().fold(1u128, |all, &size| all.saturating_mul(size as u128));
+    let values = tensors.tensors().values().map(|tensor| elements(&tensor.shape)).fold(0, u128::saturating_add);
+    let needed = values.saturating_mul(2 * size_of::<f32>() as u128);
+    match available {
+        Some(available) if needed > u128::from(available) => {
+            Err(Error::AdapterTooLarge { file: file.to_owned(), needed, available })
+        }
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -326,4 +341,22 @@ impl Place {
 fn layer_of(ours: &str) -> Option<usize> {
     let (_, rest) = ours.split_once("layers.")?;
     rest.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attend_testkit::files::safetensors::{self, Tensor};
+
+    #[test]
+    fn what_the_memory_has_no_room_for_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("adapter_model.safetensors");
+        let tensors = [Tensor::new("a", "F16", &[8, 4], vec![0; 64]), Tensor::new("b", "F32", &[2], vec![0; 8])];
+        std::fs::write(&file, safetensors::file(&tensors)).unwrap();
+        let tensors = Checkpoint::open(&file).unwrap();
+        assert!(fits(&file, &tensors, Some(34 * 8)).is_ok() && fits(&file, &tensors, None).is_ok());
+        let refused = fits(&file, &tensors, Some(34 * 8 - 1)).unwrap_err().to_string();
+        assert!(refused.contains("adapter_model.safetensors") && refused.contains("272"), "{refused}");
+    }
 }

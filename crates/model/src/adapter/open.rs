@@ -7,7 +7,7 @@ use crate::layout::Layout;
 use crate::memory;
 use crate::names::Verb;
 use attend_format::{Checkpoint, Kind};
-use attend_kernels::{Matrix, dequantize};
+use attend_kernels::{DType, Matrix, dequantize};
 use attend_nn::spec::Head;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -131,6 +131,16 @@ impl Adapter {
     }
 }
 
+/// Whether a type holds whole numbers, which mean something only with scales that an adapter's files have no place for.
+fn is_whole(dtype: DType) -> bool {
+    use DType::*;
+    match dtype {
+        I64 | I32 | I16 | I8 | U64 | U32 | U16 | U8 | Bool => true,
+        F64 | F32 | F16 | BF16 | F8E4M3 | F8E5M2 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q2_K | Q3_K | Q4_K | Q5_K
+        | Q6_K | IQ4_NL | IQ4_XS | MXFP4 => false,
+    }
+}
+
 /// Refuses an adapter that the memory has no room for: all of its values in f32, which for a while are there twice.
 fn fits(file: &Path, tensors: &Checkpoint, available: Option<u64>) -> Result<(), Error> {
     let elements = |shape: &[usize]| shape.iter().fold(1u128, |all, &size| all.saturating_mul(size as u128));
@@ -239,6 +249,10 @@ impl Reading<'_> {
             return Err(
                 self.error(name, format!("it should be {expected:?} for this base and rank, and is {:?}", info.shape))
             );
+        }
+        if is_whole(info.dtype) {
+            let problem = format!("it is stored as {}, and numbers with a fraction are wanted", info.dtype);
+            return Err(self.error(name, problem));
         }
         let size = usize::try_from(info.bytes).map_err(|_| self.error(name, "it is too large"))?;
         let (mut bytes, mut values) = (vec![0; size], vec![0.0; expected.iter().product()]);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{attend, ran, tiny};
+use common::{attend, goldens, ran, tiny};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -104,6 +104,43 @@ fn answers_are_those_of_the_command_line() {
             }
         }
     }
+}
+
+/// An adapter by its name is what `--lora` is to the command line, at the same strength.
+#[test]
+fn adapters_answer_as_on_the_command_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = tiny(folder.path(), "lora-llama/base", json!({}));
+    let (path, adapter) = (model.to_str().expect("text"), goldens().join("lora-llama/adapter").display().to_string());
+    let named = [format!("one={adapter}"), format!("base:twice={adapter}=2")];
+    let shelf = goldens().join("lora-llama").display().to_string();
+    let arguments = ["-m", path, "--adapter", &named[0], "--adapter", &named[1], "--allow-adapter-loading", &shelf];
+    let serving = Serving::start(folder.path(), &arguments);
+    let loaded = json!({"lora_name": "late", "lora_path": "adapter", "scale": 3.0});
+    assert_eq!(serving.post("/v1/load_lora_adapter", loaded)["parent"], "base");
+    let mut said = Vec::new();
+    for (name, lora) in [("base", ""), ("one", "=1"), ("twice", "=2"), ("late", "=3")] {
+        let mut command = attend(folder.path());
+        command.args(["run", "--raw", "--json", "--max-tokens", "12", "--logprobs", "0", "-m", path, "t5 t9 t11"]);
+        if !lora.is_empty() {
+            command.arg("--lora").arg(format!("{adapter}{lora}"));
+        }
+        let run = ran(&mut command).json();
+        let body = json!({"model": name, "prompt": "t5 t9 t11", "max_tokens": 12, "logprobs": 0});
+        let choice = serving.post("/v1/completions", body)["choices"][0].clone();
+        assert_eq!(choice["text"], run["text"], "{name}");
+        said.push(choice["logprobs"]["token_logprobs"].clone());
+    }
+    assert!((1..4).all(|index| !said[..index].contains(&said[index])), "{said:?}");
+    let serve = |arguments: &[&str]| ran(attend(folder.path()).args(["serve", "--port", "0"]).args(arguments));
+    assert!(serve(&["-m", path, "--adapter", "none"]).error(2).contains("NAME=PATH"));
+    assert!(serve(&["-m", path, "--adapter", "other:x=y"]).error(2).contains("other:x"));
+    assert!(serve(&["-m", path, "--allow-adapter-loading", "/does/not/exist"]).error(1).contains("/does/not/exist"));
+    let missing = serve(&["-m", path, "--adapter", "law=/does/not/exist"]);
+    assert!(
+        missing.code == Some(1) && missing.err.contains("\"law\"") && missing.err.contains("/does/not/exist"),
+        "{missing:?}"
+    );
 }
 
 #[test]

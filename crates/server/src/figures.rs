@@ -12,6 +12,12 @@ struct OfModel {
     model: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfAdapter {
+    model: String,
+    adapter: String,
+}
+
 /// A route and the status that it was answered with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Answered {
@@ -25,6 +31,7 @@ pub struct Figures {
     registry: Registry,
     pub answered: Family<Answered, Counter>,
     pub connections: Gauge,
+    adapters: Family<OfAdapter, Counter>,
     models: Families,
 }
 
@@ -156,8 +163,10 @@ impl Default for Figures {
         registry.register("http_requests", "Requests by route and status", answered.clone());
         let connections = Gauge::default();
         registry.register("http_connections", "Open connections", connections.clone());
+        let adapters = Family::default();
+        registry.register("adapter_requests", "Requests of each adapter", adapters.clone());
         let models = Families::register(&mut registry);
-        Figures { registry, answered, connections, models }
+        Figures { registry, answered, connections, adapters, models }
     }
 }
 
@@ -188,6 +197,16 @@ impl Figures {
             inter_token: families.inter_token.get_or_create_owned(&of),
             queued: families.queued.get_or_create_owned(&of),
         }
+    }
+
+    /// The requests of an adapter of a model.
+    pub fn of_adapter(&self, model: &str, adapter: &str) -> Counter {
+        self.adapters.get_or_create_owned(&OfAdapter { model: model.to_owned(), adapter: adapter.to_owned() })
+    }
+
+    /// An adapter is gone.
+    pub fn forget_adapter(&self, model: &str, adapter: &str) {
+        self.adapters.remove(&OfAdapter { model: model.to_owned(), adapter: adapter.to_owned() });
     }
 
     /// Everything as text.

@@ -6,6 +6,7 @@
 //! end of the channel, and the request is forgotten wherever it is.
 #![forbid(unsafe_code)]
 
+pub mod adapters;
 pub mod answers;
 pub mod anthropic;
 mod constraint;
@@ -27,5 +28,6 @@ pub mod tei;
 pub use front::guard::Keys;
 pub use front::log::Log;
 pub use front::serve::{Options, Server, stop_signal};
+pub use host::adapter::AdapterAt;
 pub use host::{Loader, Model, Parts};
 pub use limits::Limits;

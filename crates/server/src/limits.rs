@@ -22,6 +22,8 @@ pub struct Limits {
     pub stop_bytes: usize,
     pub biases: usize,
     pub top_logprobs: usize,
+    /// Adapters of all models together.
+    pub adapters: usize,
     /// Requests of a model that wait for room; the next one is refused.
     pub queue: usize,
     /// Bytes of a request's head.
@@ -53,6 +55,7 @@ impl Default for Limits {
             stop_bytes: 256,
             biases: 300,
             top_logprobs: 20,
+            adapters: 64,
             queue: 128,
             head: 16 << 10,
             head_time: Duration::from_secs(10),

@@ -1,6 +1,7 @@
 //! Builders of tiny files and models, byte by byte: they share no code with the readers they test, and they can also
 //! write what no honest program would.
 
+pub mod adapter;
 pub mod gguf;
 pub mod model;
 pub mod odd;

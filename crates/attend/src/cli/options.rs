@@ -63,7 +63,7 @@ pub struct AdapterArg {
     pub strength: f64,
 }
 
-fn adapter(word: OsString) -> Result<AdapterArg, String> {
+pub fn adapter(word: OsString) -> Result<AdapterArg, String> {
     let whole = || AdapterArg { path: word.clone().into(), strength: 1.0 };
     // A path that is no text is a whole one.
     let Some(text) = word.to_str() else { return Ok(whole()) };

@@ -2,12 +2,12 @@
 
 use super::error::usage;
 use super::interrupt::Graceful;
-use super::options::{ComputeArgs, ModelArg};
+use super::options::{self, AdapterArg, ComputeArgs, ModelArg};
 use super::session::{self, Session};
 use super::{error, screen, values};
 use crate::models::DEFAULT_MODEL;
 use anyhow::{Context, Result, anyhow};
-use attend_server::{Keys, Limits, Loader, Log, Model, Options, Parts, Server};
+use attend_server::{AdapterAt, Keys, Limits, Loader, Log, Model, Options, Parts, Server};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
@@ -21,6 +21,7 @@ use std::sync::Arc;
   attend serve
   attend serve -m model.gguf --port 9000
   attend serve -m chat=model.gguf -m all-MiniLM-L6-v2 --api-key-file keys.txt --host 0.0.0.0
+  attend serve -m model.gguf --adapter law=adapters/law --adapter jokes=adapters/jokes=0.7
   curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
 
 A browser that opens its address gets a page to chat with the models. It listens on this machine only unless --host says \
@@ -50,6 +51,17 @@ pub struct ServeArgs {
     /// A smaller model with the same vocabulary that guesses what the first one will say
     #[arg(long, value_name = "MODEL")]
     pub draft: Option<OsString>,
+    /// A LoRA adapter of the first model, or of another one, that requests call by a name of its own, and how strongly it
+    /// counts [default: 1] (may be repeated)
+    #[arg(
+        long,
+        value_name = "[MODEL:]NAME=PATH[=SCALE]",
+        value_parser = OsStringValueParser::new().try_map(named_adapter)
+    )]
+    pub adapter: Vec<NamedAdapter>,
+    /// Lets requests load adapters from this folder, and unload any
+    #[arg(long, value_name = "DIR")]
+    pub allow_adapter_loading: Option<PathBuf>,
     /// Requests of a model that may wait; the next is refused
     #[arg(long, value_name = "N", default_value = "128", value_parser = values::at_least_one, allow_negative_numbers = true)]
     pub queue: usize,
@@ -78,6 +90,42 @@ fn named(word: OsString) -> Result<Named, String> {
     }
 }
 
+/// An adapter as it was named: what stands before the first =, which may begin with a model's name, and what lies behind it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedAdapter {
+    pub name: String,
+    pub adapter: AdapterArg,
+}
+
+fn named_adapter(word: OsString) -> Result<NamedAdapter, String> {
+    let wanted = || "NAME=PATH is wanted".to_owned();
+    let (name, path) = word.to_str().and_then(|text| text.split_once('=')).ok_or_else(wanted)?;
+    if name.is_empty() || path.is_empty() || name.contains(char::is_control) {
+        return Err(wanted());
+    }
+    Ok(NamedAdapter { name: name.to_owned(), adapter: options::adapter(path.into())? })
+}
+
+/// Each adapter with the name of its model; no two names of models or adapters are the same.
+fn adapters(args: &ServeArgs, models: &[Named]) -> Result<Vec<(String, AdapterAt)>> {
+    let mut found: Vec<(String, AdapterAt)> = Vec::new();
+    for NamedAdapter { name, adapter: AdapterArg { path, strength } } in &args.adapter {
+        // Names of models may have colons themselves.
+        let behind = |model: &Named| name.strip_prefix(&model.name)?.strip_prefix(':').map(str::to_owned);
+        let of = models.iter().find_map(|model| Some((model.name.clone(), behind(model)?)));
+        let (model, name) = match (of, models.first()) {
+            (Some((model, name)), _) if !name.is_empty() => (model, name),
+            (None, Some(first)) if !name.contains(':') => (first.name.clone(), name.clone()),
+            _ => return Err(usage(format!("--adapter {name:?}: there is no model of the name before the colon"))),
+        };
+        if models.iter().any(|model| model.name == name) || found.iter().any(|(_, at)| at.name == name) {
+            return Err(usage(format!("--adapter: the name {name:?} is taken; give another")));
+        }
+        found.push((model, AdapterAt { name, path: path.clone(), strength: *strength }));
+    }
+    Ok(found)
+}
+
 /// The name of a model that was given none: a file's or folder's without what leads to it, any other as it stands.
 fn own_name(word: &OsString) -> String {
     let path = Path::new(word);
@@ -96,6 +144,7 @@ pub fn run(args: &ServeArgs) -> Result<bool> {
     {
         return Err(usage(format!("two models have the name {:?}; give one another (-m NAME=MODEL)", twice.1.name)));
     }
+    let adapters = adapters(args, &models)?;
     let keys = keys(args)?;
     session::prepare(&args.compute)?;
     let limits = Limits { queue: args.queue, ..Limits::default() };
@@ -109,6 +158,8 @@ pub fn run(args: &ServeArgs) -> Result<bool> {
         limits,
         log,
         models: loaders,
+        adapters,
+        adapter_folder: args.allow_adapter_loading.clone(),
         loaded: Arc::new(|model| say(&ready(model))),
     };
     let open = options.keys.is_empty() && !is_loopback(&args.host);
@@ -194,6 +245,12 @@ fn ready(model: &Model) -> String {
             screen::bytes(tokens.saturating_mul(facts.bytes_per_token))
         );
     }
+    for adapter in &facts.adapters {
+        for notice in &adapter.notices {
+            screen::notice(&format!("note: {}: {notice}", adapter.name));
+        }
+        text += &format!("\n       adapter {} ({})", adapter.name, screen::bytes(adapter.bytes));
+    }
     text
 }
 
@@ -213,5 +270,33 @@ mod tests {
         std::fs::write(&path, "").expect("written");
         let word = path.to_str().expect("text");
         assert_eq!(read(word), Ok(("a=b".into(), word.into())));
+    }
+
+    #[test]
+    fn adapters_belong_to_the_model_before_the_colon() {
+        let models = ["base", "owner/repo:Q4_K_M"].map(|name| Named { name: name.into(), model: OsString::from(name) });
+        let read = |words: &[&str]| -> Result<Vec<(String, String, PathBuf, f64)>, String> {
+            let adapter = words.iter().map(|word| named_adapter((*word).into())).collect::<Result<_, _>>()?;
+            let args = ServeArgs { adapter, ..args() };
+            let found = adapters(&args, &models).map_err(|error| error.to_string())?;
+            Ok(found.into_iter().map(|(model, at)| (model, at.name, at.path, at.strength)).collect())
+        };
+        let one = |model: &str, name: &str, strength| (model.into(), name.into(), PathBuf::from("p/a"), strength);
+        assert_eq!(read(&["law=p/a"]), Ok(vec![one("base", "law", 1.0)]));
+        let several = read(&["base:law=p/a=0.5", "owner/repo:Q4_K_M:law2=p/a"]);
+        assert_eq!(several, Ok(vec![one("base", "law", 0.5), one("owner/repo:Q4_K_M", "law2", 1.0)]));
+        for wrong in [&["law"][..], &["=p"], &["law="], &["none:law=p/a"], &["base:=p/a"], &["base=p/a"]] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(read(&["law=p/a", "base:law=p/b"]).is_err_and(|message| message.contains("law")));
+    }
+
+    fn args() -> ServeArgs {
+        #[derive(Debug, clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            args: ServeArgs,
+        }
+        <Only as clap::Parser>::parse_from(["serve"]).args
     }
 }

@@ -90,7 +90,7 @@ pub async fn count(asked: Asked) -> Result<Response<Body>, Failure> {
 async fn read(asked: Asked) -> Result<(Arc<Model>, Arc<Record>, Limits, Fields), Failure> {
     let (app, record, mut fields) = asked.fields().await?;
     let name = fields.required_text("model")?;
-    let model = Arc::clone(app.model(Some(&name))?);
+    let model = app.model(Some(&name))?;
     record.model(&model.name);
     Ok((model, record, app.limits, fields))
 }

@@ -7,13 +7,17 @@ use crate::figures::Figures;
 use crate::host::Model;
 use crate::limits::Limits;
 use axum::http::StatusCode;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The server as its requests see it.
 #[derive(Debug)]
 pub struct App {
-    pub models: Vec<Arc<Model>>,
+    /// The models in their order, and their adapters behind them.
+    models: RwLock<Vec<Arc<Model>>>,
+    /// Where adapters may be loaded from while it runs; None: nowhere.
+    pub adapters: Option<PathBuf>,
     pub limits: Limits,
     pub keys: Keys,
     /// It listens on this machine only.
@@ -34,25 +38,49 @@ impl App {
     ) -> App {
         let salt = attend_engine::rng::fresh_seed();
         let (stopping, requests) = (AtomicBool::new(false), AtomicU64::new(0));
-        App { models, limits, keys, loopback, figures, log, stopping, salt, requests }
+        let models = RwLock::new(models);
+        App { models, adapters: None, limits, keys, loopback, figures, log, stopping, salt, requests }
+    }
+
+    /// The same, which loads adapters from this folder when it is asked to.
+    pub fn with_adapters(self, folder: Option<PathBuf>) -> App {
+        App { adapters: folder, ..self }
+    }
+
+    /// Everything that a request may name: the models, and their adapters behind them.
+    pub fn models(&self) -> Vec<Arc<Model>> {
+        self.models.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The models without their adapters.
+    pub fn bases(&self) -> Vec<Arc<Model>> {
+        let mut models = self.models();
+        models.retain(|model| model.adapter.is_none());
+        models
     }
 
     /// The model of this name, or the first where none is named.
     ///
     /// # Errors
     /// A name that no model has.
-    pub fn model(&self, name: Option<&str>) -> Result<&Arc<Model>, Failure> {
+    pub fn model(&self, name: Option<&str>) -> Result<Arc<Model>, Failure> {
+        let models = self.models();
         let found = match name {
-            Some(name) => self.models.iter().find(|model| model.name == name),
-            None => self.models.first(),
+            Some(name) => models.iter().find(|model| model.name == name),
+            None => models.first(),
         };
-        found.ok_or_else(|| {
+        found.cloned().ok_or_else(|| {
             let shown: String = name.unwrap_or_default().chars().take(120).collect();
-            let known: Vec<&str> = self.models.iter().map(|model| model.name.as_str()).collect();
+            let known: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
             let message = format!("there is no model {shown:?}; this server has {}", known.join(", "));
             let status = StatusCode::NOT_FOUND;
             Failure { param: Some("model".into()), ..Failure::new(status, message) }.code("model_not_found")
         })
+    }
+
+    /// Changes what may be named, while nobody looks.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Vec<Arc<Model>>) -> T) -> T {
+        change(&mut self.models.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes no new work from now on.

@@ -210,6 +210,13 @@ pub const ROUTES: &[Route] = &[
         &[MODEL, &[("prefix", Text), ("max_tokens", Count(1, 1 << 20))], CHOOSING, CUT],
     ),
     (
+        "/v1/load_lora_adapter",
+        "Reads an adapter and gives it a name that requests may call",
+        &[("lora_name", Text), ("lora_path", Text)],
+        &[MODEL, &[("scale", Number(-100.0, 100.0)), ("load_inplace", Flag)]],
+    ),
+    ("/v1/unload_lora_adapter", "Takes an adapter away", &[("lora_name", Text)], &[]),
+    (
         "/embed",
         "Vectors",
         &[("inputs", Prompt)],

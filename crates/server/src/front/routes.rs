@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::host::Model;
 use crate::limits::Limits;
-use crate::{anthropic, ollama, openai, page, tasks, tei};
+use crate::{adapters, anthropic, ollama, openai, page, tasks, tei};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -54,7 +54,7 @@ impl Asked {
     /// As [`Asked::fields`]; a model that is not there.
     pub async fn of_model(self) -> Result<Addressed, Failure> {
         let (app, record, mut fields) = self.fields().await?;
-        let model = Arc::clone(app.model(fields.text("model")?.as_deref())?);
+        let model = app.model(fields.text("model")?.as_deref())?;
         Ok(Addressed::new(&app, model, record, fields))
     }
 }
@@ -126,6 +126,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/zero-shot", post(route!(Shape::OpenAi, tasks::zero_shot::respond)))
         .route("/v1/translate", post(route!(Shape::OpenAi, tasks::write::translate)))
         .route("/v1/summarize", post(route!(Shape::OpenAi, tasks::write::summarize)))
+        .route("/v1/load_lora_adapter", post(route!(Shape::OpenAi, adapters::load)))
+        .route("/v1/unload_lora_adapter", post(route!(Shape::OpenAi, adapters::unload)))
         .route("/embed", post(route!(Shape::Tei, tei::embed)))
         .route("/similarity", post(route!(Shape::Tei, tei::similarity)))
         .route("/predict", post(route!(Shape::Tei, tei::predict)))
@@ -149,11 +151,12 @@ pub fn router(app: Arc<App>) -> Router {
 
 /// Whether every model answers.
 async fn health(asked: Asked) -> Result<Response<Body>, Failure> {
-    let models = asked.app.models.iter().map(|model| (model.name.clone(), json!(model.trouble().unwrap_or("ready"))));
+    let bases = asked.app.bases();
+    let models = bases.iter().map(|model| (model.name.clone(), json!(model.trouble().unwrap_or("ready"))));
     let models: serde_json::Map<String, serde_json::Value> = models.collect();
     let stopping = asked.app.is_stopping();
-    let loading = asked.app.models.iter().any(|model| model.state().is_none());
-    let well = asked.app.models.iter().all(|model| model.trouble().is_none());
+    let loading = bases.iter().any(|model| model.state().is_none());
+    let well = bases.iter().all(|model| model.trouble().is_none());
     let status = match (stopping, loading, well) {
         (true, _, _) => "stopping",
         (false, true, _) => "loading",

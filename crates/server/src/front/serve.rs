@@ -9,7 +9,8 @@ use super::reply::Shape;
 use super::routes;
 use crate::failure::Failure;
 use crate::figures::Figures;
-use crate::host::{Loader, Model};
+use crate::host::adapter::{Adapter, AdapterAt};
+use crate::host::{Adapters, Loader, Model};
 use crate::limits::Limits;
 use crate::page;
 use axum::Router;
@@ -24,6 +25,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -40,6 +42,10 @@ pub struct Options {
     pub log: Log,
     /// Names, and how each model is brought into memory; the first answers where none is named.
     pub models: Vec<(String, Loader)>,
+    /// Adapters that are loaded with them, each with the name of its model.
+    pub adapters: Vec<(String, AdapterAt)>,
+    /// The folder from which requests may have adapters loaded; None: they may not.
+    pub adapter_folder: Option<PathBuf>,
     /// Called for every model that can be asked.
     pub loaded: Arc<dyn Fn(&Model) + Send + Sync>,
 }
@@ -58,8 +64,15 @@ impl Server {
     /// Takes the port.
     ///
     /// # Errors
-    /// An address that is none, or that another program listens on.
-    pub fn bind(options: Options) -> Result<Server, String> {
+    /// An address that is none, or that another program listens on, and a folder of adapters that is none.
+    pub fn bind(mut options: Options) -> Result<Server, String> {
+        if let Some(folder) = &mut options.adapter_folder {
+            let found = folder.canonicalize().map_err(|error| format!("{}: {error}", folder.display()))?;
+            if !found.is_dir() {
+                return Err(format!("{}: it is no folder", folder.display()));
+            }
+            *folder = found;
+        }
         let name = format!("{}:{}", options.host, options.port);
         let host = options.host.trim_start_matches('[').trim_end_matches(']');
         let failed = |error: std::io::Error| format!("cannot listen on {name}: {error}");
@@ -95,7 +108,7 @@ impl Server {
         let (failed, mut failure) = mpsc::unbounded_channel();
         let log = Arc::new(options.log);
         let figures = Figures::default();
-        let mut models = Vec::new();
+        let (mut models, mut adapters) = (Vec::new(), Vec::new());
         for (name, loader) in options.models {
             let (failed, log, loaded) = (failed.clone(), Arc::clone(&log), Arc::clone(&options.loaded));
             let own = (options.limits.queue, figures.of_model(&name));
@@ -108,11 +121,22 @@ impl Server {
                 Some(Err(error)) => drop(failed.send(error.to_owned())),
                 None => {}
             };
-            let model = Model::spawn(name, loader, own, tell).map_err(|error| format!("no thread: {error}"))?;
+            let own_adapters: Adapters = options
+                .adapters
+                .iter()
+                .filter(|(model, _)| *model == name)
+                .map(|(_, at)| (at.clone(), Arc::new(Adapter::new(&name, figures.of_adapter(&name, &at.name)))))
+                .collect();
+            let named: Vec<_> = own_adapters.iter().map(|(at, own)| (at.name.clone(), Arc::clone(own))).collect();
+            let model =
+                Model::spawn(name, loader, own, own_adapters, tell).map_err(|error| format!("no thread: {error}"))?;
+            adapters.extend(named.into_iter().map(|(name, adapter)| model.with_adapter(name, adapter)));
             models.push(model);
         }
+        models.append(&mut adapters);
         let loopback = address.ip().is_loopback();
-        let app = Arc::new(App::new(models, options.limits, (options.keys, loopback), (figures, log)));
+        let app = App::new(models, options.limits, (options.keys, loopback), (figures, log));
+        let app = Arc::new(app.with_adapters(options.adapter_folder));
         let (stopping, stopped) = watch::channel(false);
         let room = Arc::new(Semaphore::new(options.limits.connections));
         let outcome = tokio::select! {
@@ -137,7 +161,7 @@ async fn end(app: &App, room: &Semaphore) {
     if tokio::time::timeout(app.limits.grace, room.acquire_many(all)).await.is_ok() {
         return;
     }
-    app.models.iter().for_each(|model| model.halt());
+    app.bases().iter().for_each(|model| model.halt());
     let _ = tokio::time::timeout(LAST_BYTES, room.acquire_many(all)).await;
 }
 

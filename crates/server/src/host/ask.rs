@@ -1,12 +1,12 @@
 //! What is asked of a model, whatever the dialect, and what comes back.
 
 use super::queue::Place;
-use super::tools::Tools;
+use super::toolset::Toolset;
 use crate::failure::Failure;
 use crate::forced::Forced;
 use attend_engine::tasks::Watch;
 use attend_engine::tasks::embed::{Embedding, Item, Role};
-use attend_engine::{Finish, Output, Ready, TokenLogprob, Writing};
+use attend_engine::{Finish, Output, Ready, TokenLogprob, Variant, Writing};
 use attend_text::Render;
 use serde_json::Value;
 use std::sync::Arc;
@@ -131,16 +131,17 @@ pub type Vectors = Result<Vec<Embedding>, Failure>;
 pub type Compute<'t> = Box<dyn FnOnce(&mut Watch<'_>) + Send + 't>;
 
 /// How a task is made ready, beside the thread that computes; none where that says all there is to say.
-pub type Make = Box<dyn for<'t> FnOnce(&'t Tools<'t>) -> Option<Compute<'t>> + Send>;
+pub type Make = Box<dyn for<'t> FnOnce(Toolset<'t>) -> Option<Compute<'t>> + Send>;
 
 /// Whether nobody waits for an answer any more.
 pub type Gone = Box<dyn Fn() -> bool + Send>;
 
-/// When a request came, and its place in the queue until it begins.
+/// When a request came, its place in the queue until it begins, and what computes it in place of the model itself.
 #[derive(Debug, Clone)]
 pub struct Ticket {
     pub came: Instant,
     pub place: Option<Arc<Place>>,
+    pub variant: Option<Variant>,
 }
 
 /// A request on its way to be made ready.

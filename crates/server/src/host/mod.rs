@@ -1,20 +1,25 @@
 //! A model that is served: loaded on a thread of its own, which then computes it; others make requests ready for it.
 
+pub mod adapter;
 pub mod ask;
 mod health;
 mod prepare;
 mod queue;
 mod tools;
+mod toolset;
 mod turns;
 
 pub use tools::{Parts, Tools};
+pub use toolset::Toolset;
 
 use crate::failure::Failure;
 use crate::figures::ModelFigures;
+use adapter::{Adapter, AdapterAt, Held};
 use ask::{Compute, Embed, Generate, Gone, Job, Listener, Make, Said, Ticket};
 use attend_engine::tasks::Watch;
 use attend_engine::tasks::embed::Embedding;
-use attend_engine::{Limits, tasks};
+use attend_engine::{Limits, PrefixCache, Variant, tasks};
+use attend_nn::CacheBlock;
 use attend_text::{Form, Tokenizer};
 use health::Health;
 use queue::Queue;
@@ -50,19 +55,43 @@ pub struct Facts {
     pub load_seconds: f64,
     /// What was assumed because no file says it.
     pub notice: Option<String>,
+    /// The adapters that were loaded with it.
+    pub adapters: Vec<Attached>,
+    /// What requests begin with.
+    prefixes: Option<PrefixCache<CacheBlock>>,
 }
 
-/// A served model.
+/// An adapter as it was when its model was loaded; it may be gone since.
+#[derive(Debug, Clone)]
+pub struct Attached {
+    pub name: String,
+    pub bytes: u64,
+    /// What was assumed because its files do not say it.
+    pub notices: Vec<String>,
+}
+
+/// What a request may name: a served model, or an adapter of one, which is computed by the same thread.
 #[derive(Debug)]
 pub struct Model {
     pub name: String,
     /// Seconds of Unix time.
     pub created: u64,
+    /// None: the model as its files have it.
+    pub adapter: Option<Arc<Adapter>>,
+    host: Arc<Host>,
+}
+
+/// A model's thread, as the others see it.
+#[derive(Debug)]
+struct Host {
     state: OnceLock<Result<Facts, String>>,
     jobs: Mutex<Sender<Job>>,
     queue: Arc<Queue>,
     health: Arc<Health>,
 }
+
+/// Adapters that are loaded with a model.
+pub type Adapters = Vec<(AdapterAt, Arc<Adapter>)>;
 
 /// Threads that make requests ready.
 const PREPARERS: usize = 2;
@@ -76,37 +105,65 @@ impl Model {
         name: String,
         loader: Loader,
         (queue, figures): (usize, ModelFigures),
+        adapters: Adapters,
         loaded: impl FnOnce(&Model) + Send + 'static,
     ) -> std::io::Result<Arc<Model>> {
         let (sender, jobs) = mpsc::channel();
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let model = Arc::new(Model {
-            name,
-            created,
+        let host = Arc::new(Host {
             state: OnceLock::new(),
             jobs: Mutex::new(sender),
             queue: Queue::new(queue, figures.waiting.clone()),
             health: Arc::new(Health::default()),
         });
+        let model = Arc::new(Model { name, created: now(), adapter: None, host });
         // The thread must not keep the model, and with it the sender of jobs, alive.
-        let (weak, health) = (Arc::downgrade(&model), Arc::clone(&model.health));
+        let (weak, health) = (Arc::downgrade(&model), Arc::clone(&model.host.health));
         let tell = move |state: Result<Facts, String>| {
             if let Some(model) = weak.upgrade() {
-                let _ = model.state.set(state);
+                let _ = model.host.state.set(state);
                 loaded(&model);
             }
         };
         let thread = std::thread::Builder::new().name(format!("model {}", model.name));
         thread.spawn(move || {
             let _end = End(health.clone());
-            host(loader, jobs, (figures, health), tell);
+            live(loader, jobs, (adapters, figures, health), tell);
         })?;
         Ok(model)
     }
 
+    /// An adapter of this model under a name of its own.
+    pub fn with_adapter(&self, name: String, adapter: Arc<Adapter>) -> Arc<Model> {
+        Arc::new(Model { name, created: now(), adapter: Some(adapter), host: Arc::clone(&self.host) })
+    }
+
+    /// Reads an adapter of this model, beside the thread that computes. `find` says where it lies.
+    ///
+    /// # Errors
+    /// As [`Model::generate`], what `find` says, and files that are no adapter of this model.
+    pub async fn read_adapter(
+        &self,
+        find: impl FnOnce() -> Result<AdapterAt, Failure> + Send + 'static,
+    ) -> Result<Held, Failure> {
+        self.task(move |Toolset { tools, .. }| {
+            let AdapterAt { path, strength, .. } = find()?;
+            let held = tools.attach(&path, strength).map_err(|error| Failure::bad(error.to_string()))?;
+            Ok(Box::new(move |_| Ok(held)))
+        })
+        .await
+    }
+
+    /// Drops what was kept for requests of an adapter that nobody can name any more.
+    pub fn forget(&self, adapter: &Adapter) {
+        let prefixes = self.state().and_then(Result::ok).and_then(|facts| facts.prefixes.as_ref());
+        if let (Some(prefixes), Some(held)) = (prefixes, adapter.held()) {
+            prefixes.forget_variant(held.variant.number());
+        }
+    }
+
     /// None while it is being loaded.
     pub fn state(&self) -> Option<Result<&Facts, &str>> {
-        self.state.get().map(|state| state.as_ref().map_err(String::as_str))
+        self.host.state.get().map(|state| state.as_ref().map_err(String::as_str))
     }
 
     /// # Errors
@@ -124,26 +181,44 @@ impl Model {
         match self.state() {
             None => Some("it is being loaded"),
             Some(Err(_)) => Some("it could not be loaded"),
-            Some(Ok(_)) => self.health.trouble(),
+            Some(Ok(_)) => self.host.health.trouble(),
+        }
+    }
+
+    /// Bytes of its weights; of an adapter those that it adds to its model's. 0 while it is being loaded.
+    pub fn bytes(&self) -> u64 {
+        match (&self.adapter, self.state()) {
+            (Some(adapter), _) => adapter.held().map_or(0, |held| held.bytes),
+            (None, Some(Ok(facts))) => facts.weight_bytes,
+            (None, Some(Err(_)) | None) => 0,
         }
     }
 
     /// Cuts the work that runs.
     pub fn halt(&self) {
-        self.health.halt();
+        self.host.health.halt();
+    }
+
+    /// What computes it in place of its model.
+    fn variant(&self) -> Result<Option<Variant>, Failure> {
+        let Some(adapter) = &self.adapter else { return Ok(None) };
+        let held = adapter.held().ok_or_else(|| Failure::loading(&self.name))?;
+        adapter.requests.inc();
+        Ok(Some(held.variant.clone()))
     }
 
     fn ticket(&self) -> Result<Ticket, Failure> {
         self.facts()?;
-        if self.health.is_halted() {
+        if self.host.health.is_halted() {
             return Err(Failure::stopping());
         }
-        let place = self.queue.enter().ok_or_else(|| Failure::busy(self.queue.most()))?;
-        Ok(Ticket { came: Instant::now(), place: Some(Arc::new(place)) })
+        let queue = &self.host.queue;
+        let place = queue.enter().ok_or_else(|| Failure::busy(queue.most()))?;
+        Ok(Ticket { came: Instant::now(), place: Some(Arc::new(place)), variant: self.variant()? })
     }
 
     fn send(&self, job: Job) -> Result<(), Failure> {
-        let jobs = self.jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let jobs = self.host.jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         jobs.send(job).map_err(|_| lost())
     }
 
@@ -176,7 +251,7 @@ impl Model {
     /// As [`Model::generate`], and what the two say.
     pub async fn task<T: Send + 'static>(
         &self,
-        make: impl for<'t> FnOnce(&'t Tools<'t>) -> Result<Work<'t, T>, Failure> + Send + 'static,
+        make: impl for<'t> FnOnce(Toolset<'t>) -> Result<Work<'t, T>, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let ticket = self.ticket()?;
         let (to, from) = oneshot::channel();
@@ -199,7 +274,7 @@ impl Model {
 
     /// Why nothing was said.
     pub fn silence(&self) -> Failure {
-        if self.health.is_halted() { Failure::stopping() } else { lost() }
+        if self.host.health.is_halted() { Failure::stopping() } else { lost() }
     }
 }
 
@@ -234,6 +309,11 @@ impl<T> Reply<T> {
     }
 }
 
+/// Seconds of Unix time.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 fn lost() -> Failure {
     Failure::fault("the model's thread gave no answer")
 }
@@ -248,10 +328,10 @@ impl Drop for End {
 }
 
 /// The life of a model's thread.
-fn host(
+fn live(
     loader: Loader,
     jobs: Receiver<Job>,
-    (figures, health): (ModelFigures, Arc<Health>),
+    (adapters, figures, health): (Adapters, ModelFigures, Arc<Health>),
     tell: impl FnOnce(Result<Facts, String>),
 ) {
     let started = Instant::now();
@@ -268,6 +348,18 @@ fn host(
         Ok(tools) => tools,
         Err(error) => return tell(Err(error)),
     };
+    let mut attached = Vec::new();
+    for (AdapterAt { name, path, strength }, adapter) in adapters {
+        let held = catch_unwind(AssertUnwindSafe(|| tools.attach(&path, strength)));
+        match held {
+            Ok(Ok(held)) => {
+                attached.push(Attached { name, bytes: held.bytes, notices: held.notices.clone() });
+                adapter.set(held);
+            }
+            Ok(Err(error)) => return tell(Err(format!("the adapter {name:?}: {error}"))),
+            Err(_) => return tell(Err(format!("the adapter {name:?}: loading it panicked"))),
+        }
+    }
     let spec = parts.loaded.model.spec();
     let facts = Facts {
         tasks: tasks::Task::ALL.into_iter().filter(|task| task.fits(spec)).collect(),
@@ -282,6 +374,8 @@ fn host(
         weight_bytes: parts.loaded.model.weight_bytes() as u64,
         load_seconds: started.elapsed().as_secs_f64(),
         notice: tools.notice().map(str::to_owned),
+        adapters: attached,
+        prefixes: tools.engine.as_ref().and_then(|engine| engine.prefix_cache().cloned()),
     };
     let bytes_per_token = facts.bytes_per_token;
     if tools.engine.is_some() {

@@ -2,8 +2,9 @@
 
 use super::ask::{Generate, Job, Prepared, Said, Source, Taken};
 use super::tools::Tools;
+use super::toolset::Toolset;
 use crate::failure::Failure;
-use attend_engine::{GenerateOptions, Ready};
+use attend_engine::{GenerateOptions, Ready, Variant};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +31,8 @@ fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
                 Some(_) => Some("tools".to_owned()),
                 None => ask.constrained.clone(),
             };
-            match answers(tools, ask).map_err(|failure| failure.of_constraint(constrained)) {
+            let made = answers(tools, ask, ticket.variant.as_ref());
+            match made.map_err(|failure| failure.of_constraint(constrained)) {
                 Ok((ready, taken)) => {
                     let _ = to.send(Said::Accepted(taken));
                     Some(Prepared::Answers { ready, stream, enough, to, ticket })
@@ -51,14 +53,14 @@ fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
         },
         Job::Task(_, gone, _) if gone() => None,
         Job::Task(make, gone, ticket) => {
-            let compute = make(tools)?;
+            let compute = make(Toolset { tools, variant: ticket.variant.clone() })?;
             Some(Prepared::Task { compute, gone, ticket })
         }
     }
 }
 
 /// The request's prompts, checked.
-fn answers(tools: &Tools<'_>, ask: Generate) -> Result<(Vec<Ready>, Vec<Taken>), Failure> {
+fn answers(tools: &Tools<'_>, ask: Generate, variant: Option<&Variant>) -> Result<(Vec<Ready>, Vec<Taken>), Failure> {
     let engine = tools.engine()?;
     let Generate { sources, writing, given, forced, .. } = ask;
     let task =
@@ -92,7 +94,7 @@ fn answers(tools: &Tools<'_>, ask: Generate) -> Result<(Vec<Ready>, Vec<Taken>),
         let ready = engine.ready(prompt, options.clone()).and_then(|ready| fitting(tools, ready, &options));
         let ready = ready.map_err(|error| place(error, several, index))?;
         let tokens = ready.prompt().token_ids.len() + ready.prompt().encoder_ids.as_ref().map_or(0, Vec::len);
-        found.0.push(ready);
+        found.0.push(ready.of_variant(variant.cloned()));
         found.1.push(Taken { tokens, cut_from, opened });
     }
     Ok(found)

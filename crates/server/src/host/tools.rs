@@ -1,14 +1,15 @@
 //! A loaded model with everything that can be asked of it, made ready once.
 
+use super::adapter::Held;
 use super::ask::{Embed, Input, Source};
 use crate::failure::Failure;
 use attend_engine::tasks::embed::{EmbedOptions, Embedder, Item};
-use attend_engine::tasks::rerank::{Reranker, is_cross_encoder};
 use attend_engine::tasks::{Task, TaskModel, TaskOptions};
-use attend_engine::{Engine, EngineOptions, Limits, PrefixCache, Prompt};
-use attend_model::Loaded;
+use attend_engine::{Engine, EngineOptions, Limits, PrefixCache, Prompt, Variant};
+use attend_model::{Adapter, Loaded};
 use attend_nn::BLOCK_TOKENS;
 use attend_text::{ChatTemplate, EncodeOptions, Form, Render, Tokenizer};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What a model is made of, as whoever loads it hands it over.
@@ -89,16 +90,16 @@ impl<'m> Tools<'m> {
         }
     }
 
-    /// What ranks documents: a cross-encoder, or a comparison of vectors.
+    /// Reads an adapter and puts it beside the model's weights, which the two share.
     ///
     /// # Errors
-    /// A model that cannot.
-    pub fn reranker(&self, raw: bool, truncate: bool) -> Result<Reranker<'m>, Failure> {
-        let model = self.reader(Task::Rerank, truncate)?;
-        if is_cross_encoder(self.parts.loaded.model.spec()) {
-            return Ok(Reranker::cross(model, raw)?);
-        }
-        Ok(Reranker::Vectors(Box::new(Embedder::new(model, EmbedOptions::default())?)))
+    /// Files that are no adapter, or none of this model.
+    pub fn attach(&self, path: &Path, strength: f64) -> Result<Held, attend_model::Error> {
+        let Loaded { model, source } = &self.parts.loaded;
+        let adapter = Adapter::open(path, source)?;
+        let variant = Variant::new(adapter.attach(model, strength)?);
+        let bytes = variant.bytes_beside(model) as u64;
+        Ok(Held { variant, bytes, notices: adapter.notices })
     }
 
     /// The engine, for requests of text.

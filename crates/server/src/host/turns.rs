@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::figures::ModelFigures;
 use attend_engine::source::LogitsSource;
 use attend_engine::tasks::embed::Item;
-use attend_engine::{Engine, Event, Output, Schedule, prefix};
+use attend_engine::{Engine, Event, Output, Schedule, Variant, prefix};
 use axum::http::StatusCode;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -120,7 +120,7 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
                     self.state.next += 1;
                     self.figures.prompt_tokens.inc_by(ready.prompt().token_ids.len() as u64);
                     schedule.add_ready(key, ready);
-                    let Ticket { came, place } = ticket.clone();
+                    let Ticket { came, place, .. } = ticket.clone();
                     self.state.open.insert(
                         key,
                         Open { prompt, stream, enough: enough.clone(), to: to.clone(), came, place, last: None },
@@ -237,10 +237,12 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
     /// Computes the vectors of the requests that wait for such, together.
     fn compute_vectors(&mut self) {
         let Some(tools) = self.tools else { return };
-        let count = self.state.vectors.len().min(TOGETHER);
-        if count == 0 {
-            return;
-        }
+        let Some((_, _, Ticket { variant, .. })) = self.state.vectors.front() else { return };
+        let variant = variant.clone();
+        let number = |variant: &Option<Variant>| variant.as_ref().map(Variant::number);
+        // Those of one variant, as far as they stand together.
+        let alike = |(_, _, ticket): &&(_, _, Ticket)| number(&ticket.variant) == number(&variant);
+        let count = self.state.vectors.iter().take(TOGETHER).take_while(alike).count();
         let taken: Vec<_> = self.state.vectors.drain(..count).collect();
         let (mut items, mut wanted) = (Vec::new(), Vec::new());
         for (own, to, ticket) in taken {
@@ -249,7 +251,8 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
             items.extend(own);
         }
         let halted = Arc::clone(&self.health);
-        let embedder = match tools.embedder(false) {
+        let embedder = tools.embedder(false).and_then(|embedder| Ok(embedder.of_variant(variant)?));
+        let embedder = match embedder {
             Ok(embedder) => embedder,
             Err(failure) => return wanted.into_iter().for_each(|(_, to)| drop(to.send(Err(failure.clone())))),
         };

@@ -84,7 +84,7 @@ fn named(app: &App, name: &str) -> Result<Arc<Model>, Failure> {
     let found = app.model(Some(name));
     let plain = name.strip_suffix(":latest").map(|plain| app.model(Some(plain)));
     match (found, plain) {
-        (Err(_), Some(Ok(model))) | (Ok(model), _) => Ok(Arc::clone(model)),
+        (Err(_), Some(Ok(model))) | (Ok(model), _) => Ok(model),
         (Err(failure), _) => Err(failure),
     }
 }

@@ -21,7 +21,8 @@ pub async fn version(_: Asked) -> Result<Response<Body>, Failure> {
 /// # Errors
 /// None.
 pub async fn list(asked: Asked) -> Result<Response<Body>, Failure> {
-    let loaded = asked.app.models.iter().filter_map(|model| Some((model, model.state()?.ok()?)));
+    let models = asked.app.models();
+    let loaded = models.iter().filter_map(|model| Some((model, model.state()?.ok()?)));
     let models: Vec<Value> = loaded.map(|(model, facts)| describe(model, facts)).collect();
     Ok(reply::json(StatusCode::OK, &json!({"models": models})))
 }
@@ -31,7 +32,8 @@ pub async fn list(asked: Asked) -> Result<Response<Body>, Failure> {
 /// # Errors
 /// None.
 pub async fn running(asked: Asked) -> Result<Response<Body>, Failure> {
-    let loaded = asked.app.models.iter().filter_map(|model| Some((model, model.state()?.ok()?)));
+    let models = asked.app.models();
+    let loaded = models.iter().filter_map(|model| Some((model, model.state()?.ok()?)));
     let models = loaded.map(|(model, facts)| {
         let mut object = describe(model, facts);
         object["size_vram"] = json!(0);
@@ -57,7 +59,7 @@ pub async fn show(asked: Asked) -> Result<Response<Body>, Failure> {
         "parameters": "",
         "template": "",
         "modified_at": modified(&request.model),
-        "details": details(facts),
+        "details": details(&request.model, facts),
         "model_info": info,
         "capabilities": abilities.collect::<Vec<&str>>(),
     });
@@ -69,14 +71,14 @@ fn describe(model: &Model, facts: &Facts) -> Value {
         "name": model.name,
         "model": model.name,
         "modified_at": modified(model),
-        "size": facts.weight_bytes,
-        "details": details(facts),
+        "size": model.bytes(),
+        "details": details(model, facts),
     })
 }
 
-fn details(facts: &Facts) -> Value {
+fn details(model: &Model, facts: &Facts) -> Value {
     json!({
-        "parent_model": "",
+        "parent_model": model.adapter.as_ref().map_or("", |adapter| adapter.base.as_str()),
         "format": "",
         "family": facts.family,
         "families": [facts.family],

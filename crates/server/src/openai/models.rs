@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// # Errors
 /// None.
 pub async fn list(asked: Asked) -> Result<Response<Body>, Failure> {
-    let models: Vec<Value> = asked.app.models.iter().map(|model| describe(model)).collect();
+    let models: Vec<Value> = asked.app.models().iter().map(|model| describe(model)).collect();
     Ok(reply::json(StatusCode::OK, &json!({"object": "list", "data": models})))
 }
 
@@ -26,11 +26,11 @@ pub async fn one(asked: Asked) -> Result<Response<Body>, Failure> {
     let name = path.strip_prefix("/v1/models/").unwrap_or_default();
     let name = crate::front::reply::percent_decoded(name);
     let model = asked.app.model(Some(&name))?;
-    Ok(reply::json(StatusCode::OK, &describe(model)))
+    Ok(reply::json(StatusCode::OK, &describe(&model)))
 }
 
 /// A model in OpenAI's words, and in ours what can be asked of it.
-fn describe(model: &Model) -> Value {
+pub fn describe(model: &Model) -> Value {
     let mut object = json!({
         "id": model.name,
         "object": "model",
@@ -43,6 +43,10 @@ fn describe(model: &Model) -> Value {
         object["context"] = json!(facts.context);
         object["tasks"] = json!(tasks);
         object["chat"] = json!(facts.has_template);
+        object["bytes"] = json!(model.bytes());
+    }
+    if let Some(adapter) = &model.adapter {
+        object["parent"] = json!(adapter.base);
     }
     object
 }

@@ -1,5 +1,6 @@
 //! The server over real sockets, with tiny models.
 
+mod adapters;
 mod browser;
 mod browsing;
 mod calling;

@@ -4,7 +4,7 @@ use crate::client::{self, Answer};
 use attend_engine::EngineOptions;
 use attend_model::{LoadOptions, load};
 use attend_nn::KvTypes;
-use attend_server::{Keys, Limits, Loader, Log, Options, Parts, Server};
+use attend_server::{AdapterAt, Keys, Limits, Loader, Log, Options, Parts, Server};
 use attend_testkit::files::{model, safetensors, scripted, write_all};
 use attend_text::{ChatTemplate, Tokenizer};
 use serde_json::{Map, Value, json};
@@ -52,13 +52,22 @@ pub struct Setup {
     pub limits: Limits,
     pub keys: Keys,
     pub models: Vec<(String, Loader)>,
+    pub adapters: Vec<(String, AdapterAt)>,
+    pub adapter_folder: Option<PathBuf>,
     pub folder: Option<TempDir>,
 }
 
 impl Setup {
     pub fn new(models: Vec<(&str, Loader)>) -> Setup {
         let models = models.into_iter().map(|(name, loader)| (name.to_owned(), loader)).collect();
-        Setup { limits: Limits::default(), keys: Keys::default(), models, folder: None }
+        Setup {
+            limits: Limits::default(),
+            keys: Keys::default(),
+            models,
+            adapters: Vec::new(),
+            adapter_folder: None,
+            folder: None,
+        }
     }
 
     /// Begins to serve; models may still be loading.
@@ -71,6 +80,8 @@ impl Setup {
             limits: self.limits,
             log: Log::to(Box::new(log.clone())),
             models: self.models,
+            adapters: self.adapters,
+            adapter_folder: self.adapter_folder,
             loaded: Arc::new(|_| {}),
         };
         let server = Server::bind(options).expect("a port");

@@ -1,4 +1,4 @@
-"""Conversations, streams, calls, vectors and mistakes through the packages of three dialects, against one server.
+"""Conversations, streams, answers of a schema, calls, vectors and mistakes through the packages of three dialects, against one server.
 
 The first model of the server must have a chat template. Every dialect gives the same greedy answer. With `--tools` the model
 is one that calls functions by itself; without, calls are only forced.
@@ -80,6 +80,65 @@ def through_ollama(url, model, text):
     assert client.generate(model=model, prompt=QUESTION[0]["content"], options=settings["options"]).response == text
     assert len(client.embed(model=model, input=["a", "b"]).embeddings) == 2
     refused(404, lambda: client.chat(model="none", messages=QUESTION))
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "mood": {"enum": ["glad", "sad"]},
+    },
+    "required": ["name", "age", "mood"],
+    "additionalProperties": False,
+}
+DESCRIBED = [{"role": "user", "content": "Ann is 31 years old and happy. Describe her."}]
+SPACIOUS = 200
+
+
+def is_person(text):
+    """The text is JSON that the schema describes and nothing else."""
+    person = json.loads(text)
+    assert list(person) == ["name", "age", "mood"], text
+    assert isinstance(person["name"], str) and len(person["name"]) <= 20, text
+    assert isinstance(person["age"], int) and 0 <= person["age"] <= 150 and person["mood"] in ("glad", "sad"), text
+
+
+def schema_through_openai(url, model):
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    settings = dict(model=model, messages=DESCRIBED, max_completion_tokens=SPACIOUS, temperature=0)
+    described = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
+    whole = client.chat.completions.create(**settings, response_format=described).choices[0]
+    assert whole.finish_reason == "stop", whole
+    text = whole.message.content
+    is_person(text)
+    streamed = client.chat.completions.create(**settings, response_format=described, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in streamed) == text
+    wrong = {"type": "json_schema", "json_schema": {"name": "person", "schema": {"type": "none"}}}
+    refused(400, lambda: client.chat.completions.create(**settings, response_format=wrong))
+    return text
+
+
+def schema_through_anthropic(url, model, text):
+    client = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
+    settings = dict(model=model, messages=DESCRIBED, max_tokens=SPACIOUS, extra_body={"temperature": 0})
+    described = {"format": {"type": "json_schema", "schema": PERSON}}
+    whole = client.messages.create(**settings, output_config=described)
+    assert whole.content[0].text == text and whole.stop_reason == "end_turn", whole
+    with client.messages.stream(**settings, output_config=described) as stream:
+        assert "".join(stream.text_stream) == text
+    wrong = {"format": {"type": "json_schema", "schema": {"type": "none"}}}
+    refused(400, lambda: client.messages.create(**settings, output_config=wrong))
+
+
+def schema_through_ollama(url, model, text):
+    client = ollama.Client(host=url)
+    options = {"num_predict": SPACIOUS, "temperature": 0}
+    settings = dict(model=model, messages=DESCRIBED, options=options)
+    assert client.chat(**settings, format=PERSON).message.content == text
+    assert "".join(part.message.content for part in client.chat(**settings, format=PERSON, stream=True)) == text
+    is_person(client.generate(model=model, prompt="Ann:", raw=True, options=options, format=PERSON).response)
+    refused(400, lambda: client.chat(**settings, format={"type": "none"}))
 
 
 WEATHER = {
@@ -174,6 +233,7 @@ def calls_through_ollama(url, model, by_itself):
     assert streamed == list(whole.message.tool_calls or [])
     if not by_itself:
         return
+    assert "tools" in client.show(model).capabilities
     call = whole.message.tool_calls[0].function
     assert call.name == "get_weather"
     messages += [whole.message, {"role": "tool", "tool_name": call.name, "content": weather(**call.arguments)}]
@@ -186,6 +246,10 @@ def main():
     model, text = through_openai(url)
     through_anthropic(url, model, text)
     through_ollama(url, model, text)
+    text = schema_through_openai(url, model)
+    schema_through_anthropic(url, model, text)
+    schema_through_ollama(url, model, text)
+    print("  the schema:", text)
     calls_through_openai(url, model, by_itself)
     calls_through_anthropic(url, model, by_itself)
     calls_through_ollama(url, model, by_itself)

@@ -6,6 +6,7 @@ use crate::front::reply;
 use crate::front::routes::Asked;
 use crate::host::{Facts, Model};
 use attend_engine::tasks::Task;
+use attend_text::Form;
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -52,8 +53,6 @@ pub async fn show(asked: Asked) -> Result<Response<Body>, Failure> {
     let facts = request.model.facts()?;
     let mut info = json!({"general.architecture": facts.family, "general.parameter_count": facts.parameters});
     info[format!("{}.context_length", facts.family)] = json!(facts.context);
-    let abilities = [(Task::Run, "completion"), (Task::Embed, "embedding")];
-    let abilities = abilities.iter().filter(|(task, _)| facts.tasks.contains(task)).map(|(_, name)| *name);
     let object = json!({
         "modelfile": "",
         "parameters": "",
@@ -61,9 +60,22 @@ pub async fn show(asked: Asked) -> Result<Response<Body>, Failure> {
         "modified_at": modified(&request.model),
         "details": details(&request.model, facts),
         "model_info": info,
-        "capabilities": abilities.collect::<Vec<&str>>(),
+        "capabilities": abilities(facts),
     });
     Ok(reply::json(StatusCode::OK, &object))
+}
+
+/// What it can, in Ollama's words. Tools and thoughts count where its own template or vocabulary has a form for them.
+fn abilities(facts: &Facts) -> Vec<&'static str> {
+    let can = |task: Task| facts.tasks.contains(&task);
+    let form = facts.form.as_ref().filter(|_| can(Task::Run));
+    let abilities = [
+        ("completion", can(Task::Run)),
+        ("embedding", can(Task::Embed)),
+        ("tools", form.is_some_and(Form::lists_tools)),
+        ("thinking", form.is_some_and(Form::has_parts)),
+    ];
+    abilities.into_iter().filter_map(|(name, has)| has.then_some(name)).collect()
 }
 
 fn describe(model: &Model, facts: &Facts) -> Value {

@@ -32,9 +32,9 @@ pub fn telling(template: &str, things: &[&[&str]], special: &[&str]) -> Serving 
 }
 
 /// Prints the last message, and how many tools there are where nobody sees it.
-const TEMPLATE: &str = "{# <tool_call> </think> #}{{ tools|length if tools }} {{ 'back' if messages[-1].role == 'tool' else messages[-1].content }}";
-const THINKS: [&str; 4] = ["think", "<think>\nHm", "m.\n</think>", "\n\nYes."];
-const CALLS: [&str; 8] = [
+pub const TEMPLATE: &str = "{# <tool_call> </think> #}{{ tools|length if tools }} {{ 'back' if messages[-1].role == 'tool' else messages[-1].content }}";
+pub const THINKS: [&str; 4] = ["think", "<think>\nHm", "m.\n</think>", "\n\nYes."];
+pub const CALLS: [&str; 8] = [
     "call",
     "I look.",
     "\n<tool",
@@ -56,7 +56,7 @@ fn server() -> Serving {
     telling(TEMPLATE, &[&THINKS, &CALLS, &TWICE, &BACK, &UNKNOWN], &[])
 }
 
-fn tool() -> Value {
+pub fn tool() -> Value {
     let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
     json!({"type": "function", "function": {"name": "weather", "description": "The weather", "parameters": parameters}})
 }
@@ -360,7 +360,7 @@ fn ollamas_calls() {
 }
 
 /// A server whose model would say nothing of sense, and has every character to say it in.
-fn babbling(template: &str) -> Serving {
+pub fn babbling(template: &str) -> Serving {
     let characters: Vec<String> =
         ("]\"}:{<>".chars().chain('!'..='~').chain(['\n', ' '])).map(String::from).fold(Vec::new(), |mut all, c| {
             if !all.contains(&c) {
@@ -380,7 +380,7 @@ fn babbling(template: &str) -> Serving {
 }
 
 /// A schema that leaves one object.
-fn fixed() -> Value {
+pub fn fixed() -> Value {
     json!({"type": "object", "properties": {"city": {"enum": ["Paris"]}}, "required": ["city"], "additionalProperties": false})
 }
 
@@ -418,6 +418,14 @@ fn calls_that_must_be_made_are() {
             assert!(!single || calls.len() == 1);
             assert_eq!(message["content"], Value::Null, "{template}");
         }
+        // The call comes before whatever else the answer should be.
+        let overridden =
+            json!({"tool_choice": named, "parallel_tool_calls": false, "response_format": {"type": "json_object"}});
+        let (message, reason) = said(&serving, &with(&body, overridden));
+        assert_eq!(
+            (reason, message["tool_calls"][0]["function"]["name"].clone()),
+            ("tool_calls".to_owned(), json!("weather"))
+        );
         let theirs = json!({"model": "told", "max_tokens": 150, "temperature": 0, "tools": [{"name": "weather", "input_schema": fixed()}],
             "messages": [{"role": "user", "content": "call"}]});
         for choice in
@@ -536,4 +544,16 @@ fn mistakes_are_named() {
         assert!(answer.body.contains(words), "{answer:?}");
     }
     serving.until_idle();
+}
+
+#[test]
+fn ollama_is_told_what_the_template_has() {
+    let shown = |template: &str| {
+        let serving = telling(template, &[&BACK], &[]);
+        serving.post("/api/show", &json!({"model": "told"})).good()["capabilities"].clone()
+    };
+    assert_eq!(shown("{{ messages[-1].content }}"), json!(["completion", "embedding"]));
+    assert_eq!(shown("{{ tools }} {{ messages[-1].content }}"), json!(["completion", "embedding", "tools"]));
+    assert_eq!(shown("{# </think> #}{{ messages[-1].content }}"), json!(["completion", "embedding", "thinking"]));
+    assert_eq!(shown(TEMPLATE), json!(["completion", "embedding", "tools", "thinking"]));
 }

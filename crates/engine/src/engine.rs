@@ -103,6 +103,13 @@ impl<'m> Engine<'m> {
         Engine { prefixes, ..self }
     }
 
+    /// Makes the vocabulary ready for constraints, which the first of them does otherwise. Requests need not wait for it.
+    pub fn warm_constraints(&self) {
+        if let Some(vocabulary) = self.vocabulary() {
+            self.around.grammars.warm(vocabulary, &self.around.end_ids);
+        }
+    }
+
     /// What requests begin with.
     pub fn prefix_cache(&self) -> Option<&PrefixCache<CacheBlock>> {
         self.prefixes.as_ref()

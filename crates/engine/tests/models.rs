@@ -382,6 +382,11 @@ fn end_tokens_of_every_file_count() {
     let tokenizer = attend_text::Tokenizer::open(folder.path()).unwrap();
     let engine = Engine::new(&loaded, Some(&tokenizer), &EngineOptions::default()).unwrap();
     assert_eq!(engine.surroundings().end_ids, [7, 9, 11]);
+    // The tree of constraints is there once somebody wanted it, and not before.
+    let tree = |built: bool| format!("{:?}", engine.surroundings().grammars).contains(&format!("tokens: {built}"));
+    assert!(tree(false));
+    engine.warm_constraints();
+    assert!(tree(true));
     for end in [7, 9, 11] {
         let mut options = GenerateOptions::default();
         options.constraints.allowed_tokens = vec![end];

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const REMEMBERED: usize = 32;
 const REMEMBERED_BYTES: usize = 16 << 10;
 
-/// The constraints of one vocabulary. Its tokens are put in a tree when the first is asked for; clones share it.
+/// The constraints of one vocabulary. Its tokens are put in a tree when the first is asked for, or before; clones share it.
 #[derive(Clone, Default)]
 pub struct Grammars(Arc<Shared>);
 
@@ -45,6 +45,17 @@ impl std::fmt::Debug for Grammars {
 }
 
 impl Grammars {
+    /// Puts the tokens in their tree, if they are not: the first constraint then does not wait for it. What is wrong with the
+    /// vocabulary is said when a constraint is asked for.
+    pub(crate) fn warm(&self, vocabulary: &dyn Vocabulary, ends: &[u32]) {
+        let _ = self.tokens(vocabulary, ends);
+    }
+
+    fn tokens(&self, vocabulary: &dyn Vocabulary, ends: &[u32]) -> Result<&Tokens, Error> {
+        let tokens = self.0.tokens.get_or_init(|| Tokens::new(vocabulary, ends));
+        tokens.as_ref().map_err(|reason| Error::Unsupported(reason.clone()))
+    }
+
     /// Matchers for so many choices, and what the caller should know.
     ///
     /// # Errors
@@ -57,8 +68,7 @@ impl Grammars {
         count: usize,
     ) -> Result<(Vec<Matcher>, Vec<String>), Error> {
         limits::check(constraint)?;
-        let tokens = self.0.tokens.get_or_init(|| Tokens::new(vocabulary, ends));
-        let tokens = tokens.as_ref().map_err(|reason| Error::Unsupported(reason.clone()))?;
+        let tokens = self.tokens(vocabulary, ends)?;
         let compiled = self.compiled(tokens, constraint)?;
         let matcher = compiled.matcher.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(((0..count).map(|_| matcher.fork()).collect(), compiled.notices.clone()))

@@ -391,6 +391,7 @@ fn live(
             let (sender, tools, jobs) = (sender.clone(), &tools, &jobs);
             scope.spawn(move || prepare::run(tools, jobs, &sender));
         }
+        scope.spawn(|| prepare::warm(&tools));
         drop(sender);
         tell(Ok(facts));
         Turns::new(schedule, Some(&tools), inbox, (figures, health, bytes_per_token)).run();

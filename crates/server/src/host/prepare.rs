@@ -9,6 +9,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Does ahead what the first request with a constraint would wait for.
+pub fn warm(tools: &Tools<'_>) {
+    if let Some(engine) = &tools.engine {
+        // Where it panics, so it does for a request, which is told.
+        let _ = catch_unwind(AssertUnwindSafe(|| engine.warm_constraints()));
+    }
+}
+
 /// Makes one request after the other ready until no more can come.
 pub fn run<'t>(tools: &'t Tools<'t>, jobs: &Mutex<Receiver<Job>>, inbox: &Sender<Prepared<'t>>) {
     loop {

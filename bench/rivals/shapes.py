@@ -73,6 +73,9 @@ def bart_base():
     config = transformers.BartConfig(
         d_model=768, encoder_layers=6, decoder_layers=6, encoder_attention_heads=12, decoder_attention_heads=12,
         encoder_ffn_dim=3072, decoder_ffn_dim=3072, vocab_size=50265,
+        # As in published files: CTranslate2's converter looks for them.
+        normalize_before=False, normalize_embedding=True, add_final_layer_norm=False, static_position_embeddings=False,
+        add_bias_logits=False,
     )
     return transformers.BartForConditionalGeneration, config, ["<s>", "<pad>", "</s>", "<unk>"]
 

@@ -20,7 +20,7 @@ def _encoder():
 
 
 def _writer():
-    for beams, batch in ((1, 1), (4, 1), (1, 8)):
+    for beams, batch in ((1, 1), (4, 1), (1, 8), (4, 8)):
         how = f"{beams} beams" if beams > 1 else "greedy"
         name = f"write 64 from 64, {how}, batch {batch}"
         yield {"name": name, "work": "write", "tokens": 64, "source": 64, "beams": beams, "batch": batch}

@@ -1,7 +1,7 @@
 //! A pool of threads for short parallel regions.
 //!
 //! Tasks are claimed one by one from a counter, so that a worker which the system has put aside costs only its own
-//! task; idle workers spin for a few tens of microseconds before they sleep, because the regions of one layer follow
+//! task; idle workers spin for a tenth of a millisecond before they sleep, because the regions of one layer follow
 //! each other closely. The caller works too, and never waits for a worker that has not entered the region.
 
 use std::any::Any;

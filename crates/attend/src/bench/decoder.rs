@@ -67,26 +67,6 @@ impl Decoder<'_> {
         })
     }
 
-    /// Seconds of encoding sources and writing `tokens` tokens to each, all together.
-    pub fn answer(
-        &self,
-        (sources, start, tokens): (&[Vec<u32>], u32, usize),
-        clock: &Clock<'_>,
-    ) -> Result<Vec<f64>, Error> {
-        let once = |tokens: usize| {
-            let started = Instant::now();
-            let open = |(index, source): (usize, &Vec<u32>)| -> Result<Stream, Error> {
-                let state = self.source.start(1, Some(source))?;
-                Ok(Stream { state, tokens: vec![start], index: index as u32 })
-            };
-            let mut streams = sources.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
-            self.write(&mut streams, tokens)?;
-            Ok(started.elapsed().as_secs_f64())
-        };
-        once(tokens.min(2))?;
-        clock.repeat(|| once(tokens))
-    }
-
     /// Feeds a prompt step by step; logits are made for its last token.
     fn read(&self, state: &mut SequenceState, tokens: &[u32]) -> Result<(), Error> {
         let mut done = 0;

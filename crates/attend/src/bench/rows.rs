@@ -104,14 +104,8 @@ impl Subject<'_> {
                 };
                 encoder::encode((&loaded.model, stack, &self.options.run), &prompts.batch(batch, tokens), &clock)
             }
-            Work::Write { tokens, source, beams, batch: 1 } => {
-                writer::write(&engine()?, prompts.tokens(0, source), (tokens, beams), &clock)
-            }
-            Work::Write { tokens, source, batch, .. } => {
-                let engine = engine()?;
-                let sources = prompts.batch(batch, source);
-                let start = loaded.source.decoder_start().map_err(attend_engine::Error::from)?;
-                self.decoder(&engine, prompts).answer((&sources, start, tokens), &clock)
+            Work::Write { tokens, source, beams, batch } => {
+                writer::write(&engine()?, prompts.batch(batch, source), (tokens, beams), &clock)
             }
         }
     }

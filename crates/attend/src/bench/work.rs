@@ -201,10 +201,6 @@ pub fn works(kind: Kind, context: Option<usize>, choices: &Choices) -> Result<Ve
             for source in prompts(&[64]).into_iter().filter(|_| tokens > 0) {
                 for batch in list(&choices.batch, &[1]) {
                     for beams in list(&choices.beams, &[1, 4]) {
-                        if beams > 1 && batch > 1 {
-                            let what = "beam search answers one request at a time: --beams above 1 needs --batch 1";
-                            return Err(Error::Choice(what.into()));
-                        }
                         works.push(Work::Write { tokens, source, beams, batch });
                     }
                 }
@@ -272,7 +268,8 @@ mod tests {
         assert_eq!(named(Kind::Continues, Some(512), &decode)[2..], ["decode 128 at 0"]);
         assert!(works(Kind::Translates, None, &Choices { depth: None, ..decode }).is_err());
         let beams = Choices { beams: Some(vec![4]), batch: Some(vec![2]), ..Choices::default() };
-        assert!(works(Kind::Translates, None, &beams).is_err() && works(Kind::Continues, None, &beams).is_err());
+        assert_eq!(named(Kind::Translates, None, &beams)[2..], ["write 64 from 64, 4 beams x 2"]);
+        assert!(works(Kind::Continues, None, &beams).is_err());
     }
 
     #[test]

@@ -26,14 +26,19 @@ pub(super) fn first_token(engine: &Engine<'_>, prompt: &Prompt) -> Result<Vec<f6
     Ok(vec![answer(engine, prompt, &options(1, 1))?])
 }
 
-/// Seconds of answering one source.
+/// Seconds of answering sources, all together.
 pub(super) fn write(
     engine: &Engine<'_>,
-    source: Vec<u32>,
+    sources: Vec<Vec<u32>>,
     (tokens, beams): (usize, usize),
     clock: &Clock<'_>,
 ) -> Result<Vec<f64>, Error> {
-    let (prompt, options) = (Prompt::source(source), options(tokens, beams));
-    answer(engine, &prompt, &self::options(tokens.min(2), beams))?;
-    clock.repeat(|| answer(engine, &prompt, &options))
+    let prompts: Vec<Prompt> = sources.into_iter().map(Prompt::source).collect();
+    let all = |tokens: usize| {
+        let started = Instant::now();
+        engine.generate_all(prompts.clone(), &options(tokens, beams), &mut |_, _| ControlFlow::Continue(()))?;
+        Ok(started.elapsed().as_secs_f64())
+    };
+    all(tokens.min(2))?;
+    clock.repeat(|| all(tokens))
 }

@@ -22,7 +22,13 @@ impl Keys {
         }
         match keys.iter().position(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
             Some(index) => Err(format!("key {} holds a space or a character that is not ASCII", index + 1)),
-            None => Ok(Keys(keys.into_iter().map(digest).collect())),
+            None => {
+                let mut digests: Vec<[u8; 32]> = keys.into_iter().map(digest).collect();
+                // A key that stands there twice has one number.
+                digests.sort_unstable();
+                digests.dedup();
+                Ok(Keys(digests))
+            }
         }
     }
 
@@ -30,21 +36,26 @@ impl Keys {
         self.0.is_empty()
     }
 
-    /// Whether a key is one of them. Neither the place of a difference nor the matching key shows in the time it takes:
-    /// digests are compared, whole, with all of them.
-    fn hold(&self, key: &str) -> bool {
+    /// Which of them a key is, counted from 1; 0 where it is none. Neither the place of a difference nor the matching key
+    /// shows in the time it takes: digests are compared, whole, with all of them.
+    fn number(&self, key: &str) -> usize {
         let own = digest(key);
         let differences = |known: &[u8; 32]| own.iter().zip(known).fold(0u8, |sum, (a, b)| sum | (a ^ b));
-        let found =
-            self.0.iter().fold(0u8, |found, known| found | u8::from(std::hint::black_box(differences(known)) == 0));
-        std::hint::black_box(found) != 0
+        let found = self.0.iter().enumerate().fold(0, |found, (index, known)| {
+            // All ones where nothing differs.
+            let same = usize::from(std::hint::black_box(differences(known)) == 0).wrapping_neg();
+            found | (same & (index + 1))
+        });
+        std::hint::black_box(found)
     }
 
+    /// Who asks, by the number of the key, counted from 1; 0 where no key is wanted.
+    ///
     /// # Errors
     /// A request that brings none of the keys, as `Authorization: Bearer` or `x-api-key`.
-    pub fn check(&self, headers: &HeaderMap) -> Result<(), Failure> {
+    pub fn check(&self, headers: &HeaderMap) -> Result<usize, Failure> {
         if self.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
         let bearer = text(header::AUTHORIZATION).and_then(|value| {
@@ -52,8 +63,8 @@ impl Keys {
             scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
         });
         let given = bearer.or_else(|| text(header::HeaderName::from_static("x-api-key")));
-        match given {
-            Some(key) if self.hold(key) => Ok(()),
+        match given.map(|key| self.number(key)) {
+            Some(number) if number > 0 => Ok(number),
             Some(_) => Err(unauthorized("the key is not one of this server's")),
             None => Err(unauthorized("a key is wanted: Authorization: Bearer KEY")),
         }
@@ -143,7 +154,11 @@ mod tests {
             assert!(!check(&[("x-api-key", wrong)]), "{wrong}");
         }
         assert!(!check(&[]) && !check(&[("authorization", "Basic first")]) && !check(&[("authorization", "first")]));
-        assert!(Keys::default().check(&parts(&[]).headers).is_ok());
+        assert_eq!(Keys::default().check(&parts(&[]).headers).ok(), Some(0));
+        let who = |key: &str| keys.check(&parts(&[("x-api-key", key)]).headers).ok();
+        assert!(who("first").is_some() && who("second").is_some() && who("first") != who("second"));
+        assert_eq!(who("third"), None);
+        assert_eq!(Keys::parse("a\na").expect("one key").0.len(), 1);
         assert!(Keys::parse("# nothing\n").is_err() && Keys::parse("two words").is_err());
     }
 

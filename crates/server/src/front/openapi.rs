@@ -62,6 +62,7 @@ const CHOOSING: &[Field] = &[
     ("logit_bias", Object),
     ("top_k", Count(0, 1 << 20)),
     ("min_p", Number(0.0, 1.0)),
+    ("cache_salt", Text),
     ("repetition_penalty", Number(0.0, 100.0)),
     ("min_tokens", Count(0, 1 << 20)),
     ("ignore_eos", Flag),

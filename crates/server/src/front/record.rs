@@ -17,6 +17,7 @@ pub struct Record {
     came: Instant,
     route: OnceLock<String>,
     model: OnceLock<String>,
+    who: AtomicUsize,
     status: AtomicU16,
     pub prompt_tokens: AtomicUsize,
     pub answer_tokens: AtomicUsize,
@@ -34,6 +35,7 @@ impl Record {
             came: Instant::now(),
             route: OnceLock::new(),
             model: OnceLock::new(),
+            who: AtomicUsize::new(0),
             status: AtomicU16::new(0),
             prompt_tokens: AtomicUsize::new(0),
             answer_tokens: AtomicUsize::new(0),
@@ -56,6 +58,19 @@ impl Record {
 
     pub fn model(&self, model: &str) {
         let _ = self.model.set(model.to_owned());
+    }
+
+    /// Who asks, as [`super::guard::Keys::check`] counts.
+    pub fn asks(&self, who: usize) {
+        self.who.store(who, Ordering::Relaxed);
+    }
+
+    /// What keeps the pasts of this request from those of others: the key it came with, and what it says itself.
+    pub fn salt(&self, own: Option<&str>) -> String {
+        match (self.who.load(Ordering::Relaxed), own) {
+            (0, None) => String::new(),
+            (who, own) => format!("{who} {}", own.unwrap_or_default()),
+        }
     }
 
     pub fn status(&self, status: u16) {

@@ -224,7 +224,7 @@ async fn respond(app: Arc<App>, router: Router, request: Request<Incoming>, busy
     let record = Record::begin(Arc::clone(&app), request.method().as_str());
     let (mut parts, body) = request.into_parts();
     let shape = Shape::of(parts.uri.path());
-    let admitted = admit(&app, &parts);
+    let admitted = admit(&app, &parts).map(|who| record.asks(who));
     parts.extensions.insert(Arc::clone(&record));
     let routed = AssertUnwindSafe(async move {
         admitted?;
@@ -245,17 +245,17 @@ async fn respond(app: Arc<App>, router: Router, request: Request<Incoming>, busy
     response.map(|inner| Body::new(Watched { inner, record, _busy: busy }))
 }
 
-/// Whether a request is looked at, before anything of its body is read.
-fn admit(app: &App, parts: &axum::http::request::Parts) -> Result<(), Failure> {
+/// Whether a request is looked at, before anything of its body is read, and [who](super::guard::Keys::check) asks.
+fn admit(app: &App, parts: &axum::http::request::Parts) -> Result<usize, Failure> {
     check_names(parts, app.loopback)?;
     if parts.headers.contains_key(header::TRANSFER_ENCODING) && parts.headers.contains_key(header::CONTENT_LENGTH) {
         return Err(Failure::bad("the request gives its length in two ways"));
     }
     if parts.uri.path() == "/health" || page::is_shell(parts.uri.path()) {
-        return Ok(());
+        return Ok(0);
     }
-    app.keys.check(&parts.headers)?;
-    if app.is_stopping() { Err(Failure::stopping()) } else { Ok(()) }
+    let who = app.keys.check(&parts.headers)?;
+    if app.is_stopping() { Err(Failure::stopping()) } else { Ok(who) }
 }
 
 /// A body that keeps the request's record, and the connection busy, until its last byte.

@@ -38,6 +38,8 @@ pub struct Generate {
     pub forced: Option<Box<Forced>>,
     /// Set by whoever listens when nothing more is wanted: the answer then ends where it is.
     pub enough: Option<Enough>,
+    /// Pasts are shared with requests of the same salt only.
+    pub salt: String,
 }
 
 /// Whether what was said is enough.

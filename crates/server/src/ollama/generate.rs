@@ -142,8 +142,9 @@ async fn respond(
     };
     let constrained = wanted.map(|wanted| wanted.place);
     let sources = vec![source];
-    let from =
-        model.generate(Generate { sources, writing: None, given, stream, constrained, forced: None, enough: None })?;
+    let salt = record.salt(None);
+    let ask = Generate { sources, writing: None, given, stream, constrained, forced: None, enough: None, salt };
+    let from = model.generate(ask)?;
     if stream {
         return sse::respond(from, lines, record, model).await;
     }

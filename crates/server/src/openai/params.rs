@@ -60,6 +60,8 @@ pub struct Params {
     pub usage: bool,
     /// The field that says what answers must be.
     pub constrained: Option<String>,
+    /// Whose requests alone share their pasts with this one.
+    pub salt: Option<String>,
 }
 
 impl Params {
@@ -105,6 +107,11 @@ pub fn take(fields: &mut Fields, limits: &Limits) -> Result<Params, Failure> {
     if let Some(wanted) = constraint::take(fields)? {
         params.given.push(wanted.given()?);
         params.constrained = Some(wanted.place);
+    }
+    params.salt = fields.text("cache_salt")?;
+    if params.salt.as_ref().is_some_and(|salt| salt.is_empty() || salt.len() > limits.stop_bytes) {
+        let message = format!("cache_salt must have 1 to {} bytes", limits.stop_bytes);
+        return Err(Failure::field("cache_salt", message));
     }
     fields.ignore(IGNORED);
     Ok(params)

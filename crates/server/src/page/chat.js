@@ -269,7 +269,6 @@ export class Pane {
   /** Asks for the next message and shows it while it comes. */
   async answer() {
     this.stop();
-    const running = (this.running = new AbortController());
     const message = { role: "assistant", content: "", busy: true };
     if (this.settings.probabilities) message.tokens = new Tokens();
     let path, body;
@@ -282,6 +281,7 @@ export class Pane {
     this.messages.push(message);
     this.log.append(this.view(message));
     if (message.error) return this.keep();
+    const running = (this.running = new AbortController());
     message.element.classList.add("busy");
     message.element.setAttribute("aria-busy", "true");
     this.log.scrollTop = this.log.scrollHeight;

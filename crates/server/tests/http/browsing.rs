@@ -1,10 +1,11 @@
 //! The page in a browser, over a scripted model that says exactly what each needs.
 
 use crate::browser::Browser;
+use crate::calling::{CALLS, TEMPLATE, THINKS, babbling, fixed, telling, tool};
 use crate::support::{Serving, Setup, golden_encoder, loader, told};
 use attend_server::Keys;
 use attend_testkit::skip;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// What the model `says`: paragraphs, code, and what a page must not take for its own.
@@ -45,8 +46,8 @@ fn world(keys: &str) -> World {
     World { serving: setup.ready(), _folders: folders }
 }
 
-fn open(world: &World, size: (u32, u32)) -> Option<Browser> {
-    let browser = Browser::open(world.serving.address, size);
+fn open(serving: &Serving, size: (u32, u32)) -> Option<Browser> {
+    let browser = Browser::open(serving.address, size);
     if browser.is_none() {
         skip("the page in a browser (there is no Chromium)");
     }
@@ -70,19 +71,19 @@ fn last(browser: &mut Browser, selector: &str) -> String {
 
 /// Nothing went wrong in the page, and it asked its own server only.
 #[track_caller]
-fn was_well(mut browser: Browser, world: &World) {
+fn was_well(mut browser: Browser, serving: &Serving) {
     browser.value("1");
     assert_eq!(browser.errors, Vec::<String>::new());
-    let own = format!("http://{}/", world.serving.address);
+    let own = format!("http://{}/", serving.address);
     assert!(browser.asked_for.iter().all(|address| address.starts_with(&own)), "{:?}", browser.asked_for);
-    assert!(!world.serving.log.text().contains("panicked"));
+    assert!(!serving.log.text().contains("panicked"));
 }
 
 #[test]
 #[ignore = "needs Chromium"]
 fn a_conversation() {
     let world = world("");
-    let Some(mut browser) = open(&world, (1280, 800)) else { return };
+    let Some(mut browser) = open(&world.serving, (1280, 800)) else { return };
     browser.until(READY);
     send(&mut browser, "hello");
     browser.until(DONE);
@@ -115,14 +116,14 @@ fn a_conversation() {
     browser.until("document.querySelectorAll('.message').length === 2");
     browser.click("#fresh");
     browser.until("document.querySelectorAll('.message').length === 0");
-    was_well(browser, &world);
+    was_well(browser, &world.serving);
 }
 
 #[test]
 #[ignore = "needs Chromium"]
 fn two_beside_each_other_with_probabilities_and_a_stop() {
     let world = world("");
-    let Some(mut browser) = open(&world, (1280, 800)) else { return };
+    let Some(mut browser) = open(&world.serving, (1280, 800)) else { return };
     browser.until(READY);
     browser.click("#compare");
     browser.until("document.querySelectorAll('.pane').length === 2");
@@ -151,14 +152,14 @@ fn two_beside_each_other_with_probabilities_and_a_stop() {
     browser.value("document.querySelector('.tokens').focus()");
     browser.press("ArrowRight", 0);
     browser.until(&format!("document.querySelector('#tip .own code').textContent === {}", json!(SAID[1])));
-    was_well(browser, &world);
+    was_well(browser, &world.serving);
 }
 
 #[test]
 #[ignore = "needs Chromium"]
 fn a_key_is_asked_for_and_kept_in_the_tab() {
     let world = world("secret");
-    let Some(mut browser) = open(&world, (1280, 800)) else { return };
+    let Some(mut browser) = open(&world.serving, (1280, 800)) else { return };
     browser.until("document.querySelector('#key-dialog')?.open");
     assert_eq!(browser.value("document.querySelector('.pane select').options.length"), json!(0));
     browser.click("#key-value");
@@ -171,14 +172,14 @@ fn a_key_is_asked_for_and_kept_in_the_tab() {
     assert_eq!(browser.value("JSON.stringify(localStorage).includes('secret')"), json!(false));
     assert_eq!(browser.value("sessionStorage.getItem('attend.key')"), json!("\"secret\""));
     assert_eq!(browser.value("location.href.includes('secret') || document.cookie"), json!(""));
-    was_well(browser, &world);
+    was_well(browser, &world.serving);
 }
 
 #[test]
 #[ignore = "needs Chromium"]
 fn tasks_and_a_narrow_screen() {
     let world = world("");
-    let Some(mut browser) = open(&world, (390, 844)) else { return };
+    let Some(mut browser) = open(&world.serving, (390, 844)) else { return };
     browser.until(READY);
     let fits = "document.documentElement.scrollWidth <= 390 && [...document.querySelectorAll('button, select, textarea')]\
                 .filter((element) => element.offsetParent && !element.closest('.list'))\
@@ -199,5 +200,68 @@ fn tasks_and_a_narrow_screen() {
     browser.value("document.querySelector('.task textarea').value = ''");
     browser.click(".task button[type=submit]");
     browser.until("document.querySelector('.out .error')?.textContent.includes('input')");
-    was_well(browser, &world);
+    was_well(browser, &world.serving);
+}
+
+#[test]
+#[ignore = "needs Chromium"]
+fn an_answer_of_a_schema() {
+    let serving = babbling(TEMPLATE);
+    let Some(mut browser) = open(&serving, (1280, 800)) else { return };
+    browser.until("document.querySelector('#status')?.textContent === 'ready'");
+    browser.click(".pane-head button");
+    assert_eq!(browser.value("document.querySelector('[name=schema]').offsetParent"), Value::Null);
+    let choose = "document.querySelector('[name=format]')";
+    browser.value(&format!("{choose}.value = 'json_schema'; {choose}.dispatchEvent(new Event('change'))"));
+    // What is no JSON is said before anything is asked.
+    browser.click("[name=schema]");
+    browser.insert("{\"type\": ");
+    send(&mut browser, "call");
+    browser.until("document.querySelector('.message .error') !== null");
+    assert!(last(&mut browser, ".message .error").contains("is not valid JSON"));
+    browser.value("document.querySelector('[name=schema]').select()");
+    browser.click("[name=schema]");
+    browser.value("document.querySelector('[name=schema]').select()");
+    browser.insert(&fixed().to_string());
+    browser.click("#fresh");
+    browser.until("document.querySelectorAll('.message').length === 0");
+    send(&mut browser, "call");
+    browser.until(DONE);
+    let said: Value = serde_json::from_str(&last(&mut browser, ".prose")).expect("JSON");
+    assert_eq!(said, json!({"city": "Paris"}));
+    assert!(last(&mut browser, ".summary").contains("JSON of a schema"));
+    was_well(browser, &serving);
+}
+
+#[test]
+#[ignore = "needs Chromium"]
+fn thoughts_are_folded_and_calls_are_shown() {
+    let serving = telling(TEMPLATE, &[&THINKS, &CALLS], &[]);
+    let Some(mut browser) = open(&serving, (1280, 800)) else { return };
+    browser.until("document.querySelector('#status')?.textContent === 'ready'");
+    send(&mut browser, "think");
+    browser.until(DONE);
+    assert_eq!(last(&mut browser, ".prose").trim(), "Yes.");
+    assert_eq!(last(&mut browser, ".thought").trim(), "Hmm.");
+    let open = "document.querySelector('details').open";
+    assert_eq!(browser.value("document.querySelector('details').hidden"), json!(false));
+    assert_eq!(browser.value(open), json!(false));
+    browser.click("summary");
+    assert_eq!(browser.value(open), json!(true));
+    // The page offers no functions of its own; what a server hands out is shown nevertheless.
+    let tools = json!([tool()]);
+    browser.value(&format!(
+        "(() => {{ const own = window.fetch; window.fetch = (path, options) => own(path, options?.body ? \
+         {{ ...options, body: JSON.stringify({{ ...JSON.parse(options.body), tools: {tools} }}) }} : options); }})()"
+    ));
+    send(&mut browser, "call");
+    browser.until("document.querySelectorAll('.message').length === 4 && !document.querySelector('.busy')");
+    assert_eq!(last(&mut browser, ".prose").trim(), "I look.");
+    assert_eq!(last(&mut browser, ".message pre"), "weather({\"city\": \"Paris\"})");
+    // Both are there when the page is loaded again.
+    browser.call("Page.reload", json!({}));
+    browser.until("document.querySelectorAll('.message').length === 4");
+    assert_eq!(last(&mut browser, ".message pre"), "weather({\"city\": \"Paris\"})");
+    assert_eq!(browser.value("document.querySelector('.thought').textContent.trim()"), json!("Hmm."));
+    was_well(browser, &serving);
 }

@@ -218,10 +218,6 @@ impl<S: Stored> Operand for Along<'_, S> {
         assert!(wide && rows * self.row <= self.bytes.len(), "{rows} stored rows of {width} at {}", self.column);
     }
     #[inline(always)]
-    unsafe fn scales<A: Arch, const V: usize>(&self, _row: usize) -> [A::Vector; V] {
-        [A::splat(0.0); V]
-    }
-    #[inline(always)]
     unsafe fn row<A: Arch, const V: usize>(&self, row: usize, _scales: &[A::Vector; V]) -> [A::Vector; V] {
         let mut vectors = [A::splat(0.0); V];
         for (v, vector) in vectors.iter_mut().enumerate() {

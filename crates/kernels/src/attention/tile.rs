@@ -23,11 +23,14 @@ pub(super) trait Operand: Copy {
     /// Panics unless `rows` rows of `width` numbers are there.
     fn check(&self, rows: usize, width: usize);
 
-    /// What `row` and those of its [`GROUP`] share.
+    /// What `row` and those of its [`GROUP`] share; nothing, unless an operand says otherwise.
     ///
     /// # Safety
     /// [`Operand::check`] has found the row, and it is as wide as `V` vectors.
-    unsafe fn scales<A: Arch, const V: usize>(&self, row: usize) -> [A::Vector; V];
+    #[inline(always)]
+    unsafe fn scales<A: Arch, const V: usize>(&self, _row: usize) -> [A::Vector; V] {
+        [A::splat(0.0); V]
+    }
 
     /// The first `V` vectors of a row.
     ///
@@ -50,10 +53,6 @@ impl Operand for Rows<'_> {
     fn check(&self, rows: usize, width: usize) {
         let end = rows.checked_sub(1).and_then(|last| last.checked_mul(self.stride)).map_or(0, |start| start + width);
         assert!(end <= self.data.len(), "a tile of {rows} rows of {width} in {}", self.data.len());
-    }
-    #[inline(always)]
-    unsafe fn scales<A: Arch, const V: usize>(&self, _row: usize) -> [A::Vector; V] {
-        [A::splat(0.0); V]
     }
     #[inline(always)]
     unsafe fn row<A: Arch, const V: usize>(&self, row: usize, _scales: &[A::Vector; V]) -> [A::Vector; V] {

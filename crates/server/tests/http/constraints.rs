@@ -2,8 +2,8 @@
 
 use crate::client::Answer;
 use crate::openai::with;
-use crate::support::{Serving, Setup, loader};
-use attend_testkit::files::{model, safetensors, write_all};
+use crate::support::{Serving, Setup, decoder, loader};
+use attend_testkit::files::model;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -27,15 +27,7 @@ fn spelling() -> TempDir {
         "model": {"type": "WordLevel", "vocab": words, "unk_token": "?"},
     });
     let template = "{% for m in messages %}{{ m.content }}{% endfor %}";
-    let files = vec![
-        ("config.json".into(), Value::Object(config).to_string().into_bytes()),
-        ("model.safetensors".into(), safetensors::file(&model::tensors(11))),
-        ("tokenizer.json".into(), tokenizer.to_string().into_bytes()),
-        ("chat_template.jinja".into(), template.into()),
-    ];
-    let folder = tempfile::tempdir().expect("a folder");
-    write_all(folder.path(), &files).expect("written");
-    folder
+    decoder(config, &tokenizer, template)
 }
 
 fn server() -> Serving {

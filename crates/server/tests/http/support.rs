@@ -175,6 +175,11 @@ pub fn tiny(changes: Value) -> TempDir {
         "model": {"type": "WordLevel", "vocab": words, "unk_token": "t0"},
     });
     let template = "{% for m in messages %}t{{ 3 + loop.index }} {{ m.content }} {% endfor %}{% if add_generation_prompt %}t9{% endif %}";
+    decoder(config, &tokenizer, template)
+}
+
+/// A tiny decoder with random weights, in a folder of its own.
+pub fn decoder(config: Map<String, Value>, tokenizer: &Value, template: &str) -> TempDir {
     let files = vec![
         ("config.json".into(), Value::Object(config).to_string().into_bytes()),
         ("model.safetensors".into(), safetensors::file(&model::tensors(11))),

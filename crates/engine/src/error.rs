@@ -47,6 +47,10 @@ pub enum Error {
     #[error("the constraint costs too much to follow at position {position}: {reason}")]
     ConstraintCost { position: usize, reason: String },
 
+    /// A constraint whose matcher broke down on the way.
+    #[error("the constraint could not be followed at position {position}: {reason}")]
+    ConstraintFault { position: usize, reason: String },
+
     #[error(transparent)]
     Model(#[from] attend_nn::Error),
 

@@ -4,6 +4,7 @@
 //! bounds are [`Limits`]: where what is held outgrows them, the request that joined last is put back and begins anew later.
 //! None of this changes an answer. The loop knows no tensors; whoever owns a [`Schedule`] decides when to add and to step.
 
+use crate::constrain::Beside;
 use crate::error::Error;
 use crate::options::GenerateOptions;
 use crate::output::{Event, Output, Prompt};
@@ -60,6 +61,7 @@ pub struct Schedule<'a, S: LogitsSource> {
     /// The one that joined first comes first.
     running: Vec<Entry<'a, S::State>>,
     preempted: u64,
+    beside: Beside,
 }
 
 /// What a schedule is busy with.
@@ -91,8 +93,9 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         around: &'a Surroundings,
         limits: Limits,
     ) -> Schedule<'a, S> {
-        let (waiting, running) = (VecDeque::new(), Vec::new());
-        Schedule { source, draft: None, prefixes: None, vocabulary, around, limits, waiting, running, preempted: 0 }
+        let (waiting, running, beside) = (VecDeque::new(), Vec::new(), Beside::default());
+        let (draft, prefixes) = (None, None);
+        Schedule { source, draft, prefixes, vocabulary, around, limits, waiting, running, preempted: 0, beside }
     }
 
     /// Lets a draft model guess for requests of one choice. Keys and values of its own are not counted in the limits.
@@ -174,15 +177,19 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         let mut ended = self.join();
         self.guess()?;
         let fed = self.feed()?;
+        if !fed.contains(&true) {
+            // Whoever is left waits for a mask, and there is nothing else to do meanwhile.
+            let _ = self.running.iter_mut().any(|entry| entry.work.wait());
+        }
         let mut fed = fed.into_iter();
         let draft = self.draft.as_ref().map(|draft| draft.source);
-        let around = Around { source: self.source, draft, prefixes: self.prefixes.as_deref() };
+        let around = Around { source: self.source, draft, prefixes: self.prefixes.as_deref(), beside: &self.beside };
         let mut open = Vec::with_capacity(self.running.len());
         for mut entry in std::mem::take(&mut self.running) {
             let key = entry.key;
             let done = match fed.next() {
-                Some(true) => entry.work.advance(around, &mut |event| on(key, event)),
-                Some(false) | None => Ok(false),
+                Some(fed) if fed || entry.work.has_rows() => entry.work.advance(around, &mut |event| on(key, event)),
+                Some(_) | None => Ok(false),
             };
             match done {
                 Ok(false) => open.push(entry),
@@ -307,3 +314,6 @@ fn feed<S: LogitsSource>(source: &S, parts: Vec<Part<'_, S::State>>) -> Result<(
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -115,6 +115,8 @@ impl From<Error> for Failure {
             Error::ContextTooLong { .. } => Failure::bad(message),
             Error::Constraint { .. } => Failure::bad(message).code(INVALID_CONSTRAINT),
             Error::ConstraintCost { .. } => Failure::bad(message).code("constraint_too_costly"),
+            // The matcher's fault, but only ever a request's own: it says nothing of the model's health.
+            Error::ConstraintFault { .. } => Failure::bad(message).code("constraint_fault"),
             Error::Input { index, source } => {
                 let inner = Failure::from(*source);
                 Failure { message: format!("input {}: {}", index + 1, inner.message), ..inner }

@@ -1,5 +1,6 @@
 //! From a constraint to matchers over a vocabulary, once for each distinct constraint as long as it is remembered.
 
+use super::walker::Grammar;
 use super::{Constraint, Matcher, grammar, limits};
 use crate::error::Error;
 use crate::vocabulary::Vocabulary;
@@ -132,9 +133,9 @@ impl Tokens {
             .map_err(|error| refused(&error))?;
         let notices = parser.grammar_warnings().into_iter();
         let notices = notices.map(|warning| format!("{}: {warning}", constraint.name())).collect();
-        let mut matcher = Matcher::new(llguidance::Matcher::new(Ok(parser)), self.end);
+        let mut matcher = Matcher::new(Box::new(Grammar::new(parser)), self.end);
         // The first set of tokens is the same for all, and often the one that takes longest.
-        matcher.look().map_err(|error| refused(&error))?;
+        matcher.look_first().map_err(|error| refused(&error))?;
         Ok(Compiled { matcher: Mutex::new(matcher), notices })
     }
 }

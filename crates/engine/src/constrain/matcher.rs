@@ -1,45 +1,108 @@
 //! One choice on its way through a grammar.
 
+use super::walker::Walker;
 use crate::error::Error;
-use llguidance::api::StopReason;
+use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::SimpleVob;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long finding the next tokens may take where a step waits for it. What a thread costs that is woken for it is some
+/// tens of microseconds, and common schemas take one or two.
+const MOMENT: Duration = Duration::from_micros(200);
+
+/// How many times in a row it must have been quick until it is expected to be.
+const CALM: u32 = 64;
 
 /// Where a choice stands. What it says depends on the tokens that it has followed alone.
 pub(crate) struct Matcher {
-    inner: llguidance::Matcher,
+    inner: Box<dyn Walker>,
     /// The id behind the vocabulary that stands for the end of the answer.
     end: u32,
     /// The tokens that may come next, once they have been looked for.
     next: Option<SimpleVob>,
+    /// Why it cannot go on.
+    trouble: Option<Trouble>,
+    pace: Pace,
+}
+
+/// How long finding the next tokens takes, of all matchers of one grammar together: how many more times it must be quick
+/// before it is waited for again. It changes when a mask is made and nothing else.
+#[derive(Clone, Default)]
+struct Pace(Arc<AtomicU32>);
+
+/// Why a matcher cannot go on.
+#[derive(Debug, Clone)]
+enum Trouble {
+    Cost(String),
+    Panic(String),
 }
 
 impl std::fmt::Debug for Matcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Matcher").field("end", &self.end).finish_non_exhaustive()
+        f.debug_struct("Matcher").field("bytes", &self.inner.bytes()).finish_non_exhaustive()
     }
 }
 
 impl Matcher {
-    pub(super) fn new(inner: llguidance::Matcher, end: u32) -> Matcher {
-        Matcher { inner, end, next: None }
+    pub(super) fn new(inner: Box<dyn Walker>, end: u32) -> Matcher {
+        Matcher { inner, end, next: None, trouble: None, pace: Pace::default() }
     }
 
-    /// Another one at the same place, of which neither notices what the other follows. It has a lexer of its own: states that
-    /// one's text has made must not count for another's limits.
+    /// One that takes its time from the beginning.
+    #[cfg(test)]
+    pub fn slow(inner: Box<dyn Walker>, end: u32) -> Matcher {
+        Matcher { pace: Pace(Arc::new(AtomicU32::new(u32::MAX))), ..Matcher::new(inner, end) }
+    }
+
+    /// Another one at the same place, of which neither notices what the other follows.
     pub fn fork(&self) -> Matcher {
-        Matcher { inner: self.inner.deep_clone(), end: self.end, next: self.next.clone() }
+        let (next, trouble, pace) = (self.next.clone(), self.trouble.clone(), self.pace.clone());
+        Matcher { inner: self.inner.fork(), end: self.end, next, trouble, pace }
     }
 
-    /// Finds the tokens that may come next.
+    /// Whether a step should not wait for it to find what may come next.
+    pub fn is_slow(&self) -> bool {
+        self.pace.is_slow()
+    }
+
+    /// What the inner one says, unless it has said before that it cannot go on.
+    fn ask<T>(&mut self, what: impl FnOnce(&mut dyn Walker) -> Result<T, String>) -> Option<T> {
+        if self.trouble.is_some() {
+            return None;
+        }
+        let inner = &mut self.inner;
+        match catch_unwind(AssertUnwindSafe(|| Ok(what(inner.as_mut())))) {
+            Ok(Ok(found)) => return Some(found),
+            Ok(Err(reason)) if reason.starts_with("panic: ") => self.trouble = Some(Trouble::Panic(reason)),
+            Ok(Err(reason)) => self.trouble = Some(Trouble::Cost(reason)),
+            Err(panic) => self.trouble = Some(Trouble::Panic(panic.to_string())),
+        }
+        None
+    }
+
+    /// Finds the tokens that may come next. What is wrong with that is said by [`Matcher::mask`].
+    pub fn look(&mut self) {
+        if self.next.is_none() {
+            let begun = Instant::now();
+            self.next = self.ask(|inner| inner.look());
+            self.pace.learn(begun.elapsed());
+        }
+    }
+
+    /// The same for a grammar that has followed nothing yet. It makes the first states of a lexer, which says nothing of
+    /// those that come.
     ///
     /// # Errors
     /// The library's words about a grammar that is too costly here.
-    pub(super) fn look(&mut self) -> Result<(), String> {
-        if self.next.is_none() {
-            let found = self.inner.compute_mask_or_eos();
-            self.next = Some(found.map_err(|_| self.inner.get_error().unwrap_or_default())?);
+    pub(super) fn look_first(&mut self) -> Result<(), String> {
+        self.next = self.ask(|inner| inner.look());
+        match &self.trouble {
+            Some(Trouble::Cost(reason) | Trouble::Panic(reason)) => Err(reason.clone()),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Forbids every token that cannot come next. `ends` are those that end an answer: they may come where it may end, and
@@ -48,7 +111,8 @@ impl Matcher {
     /// # Errors
     /// A grammar that is too costly here.
     pub fn mask(&mut self, position: usize, ends: &[u32], row: &mut [f32]) -> Result<(), Error> {
-        self.look().map_err(|_| self.fault(position))?;
+        self.look();
+        self.check(position)?;
         let Some(set) = &self.next else { return Ok(()) };
         let may_end = set.is_allowed(self.end);
         let kept: Vec<Option<f32>> = ends.iter().map(|&id| row.get(id as usize).copied()).collect();
@@ -73,17 +137,37 @@ impl Matcher {
     /// A grammar that is too costly here.
     pub fn follow(&mut self, position: usize, id: u32) -> Result<(), Error> {
         self.next = None;
-        self.inner.consume_token(id).map_err(|_| self.fault(position))
+        self.ask(|inner| inner.follow(id));
+        self.check(position)
     }
 
     /// Nothing more may follow.
     pub fn is_complete(&self) -> bool {
-        matches!(self.inner.stop_reason(), StopReason::NoExtension | StopReason::EndOfSentence)
+        self.inner.is_complete()
     }
 
-    fn fault(&self, position: usize) -> Error {
-        let reason = self.inner.get_error().unwrap_or_default();
-        Error::ConstraintCost { position, reason: reason.lines().next().unwrap_or_default().into() }
+    fn check(&self, position: usize) -> Result<(), Error> {
+        let line = |reason: &str| reason.lines().next().unwrap_or_default().to_owned();
+        match &self.trouble {
+            None => Ok(()),
+            Some(Trouble::Cost(reason)) => Err(Error::ConstraintCost { position, reason: line(reason) }),
+            Some(Trouble::Panic(reason)) => Err(Error::ConstraintFault { position, reason: line(reason) }),
+        }
+    }
+}
+
+impl Pace {
+    fn is_slow(&self) -> bool {
+        self.0.load(Relaxed) > 0
+    }
+
+    fn learn(&self, took: Duration) {
+        let calmer = |left: u32| Some(left.saturating_sub(1));
+        // A count that several change at once is as good as any.
+        match took > MOMENT {
+            true => self.0.store(CALM, Relaxed),
+            false => _ = self.0.fetch_update(Relaxed, Relaxed, calmer),
+        }
     }
 }
 

@@ -4,14 +4,18 @@
 //! Earley parser over a lexer of derivatives), `compile` brings it, within limits, to the tokens of a vocabulary, and every
 //! choice of a request follows it with a `Matcher` of its own: which tokens may come next, and whether the answer may end.
 //! A matcher knows the tokens that were chosen and nothing else, so that guesses, company and being put back do not show.
+//! One that takes long does its work on a thread `beside` the steps.
 
+mod beside;
 mod compile;
 mod gbnf;
 mod grammar;
 mod limits;
 mod matcher;
+pub(crate) mod walker;
 mod whitespace;
 
+pub(crate) use beside::{Beside, Held};
 pub use compile::Grammars;
 pub use limits::{MAX_CHOICES, MAX_DEPTH, MAX_REGEX_BYTES, MAX_TEXT_BYTES};
 pub(crate) use matcher::Matcher;

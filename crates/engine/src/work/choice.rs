@@ -2,7 +2,7 @@
 
 use super::guess::{Guess, look_up};
 use super::strand::Wanted;
-use crate::constrain::Matcher;
+use crate::constrain::{Beside, Held, Matcher};
 use crate::error::Error;
 use crate::generate::Handler;
 use crate::logprobs::{Distribution, check_finite};
@@ -24,7 +24,7 @@ pub(crate) struct Answer<'v> {
     stream: Option<Box<dyn TextStream + 'v>>,
     filter: StopFilter,
     /// Where the choice stands in what the request wants it to be.
-    matcher: Option<Matcher>,
+    matcher: Option<Held>,
     /// The same behind the guesses of a draft model.
     ahead: Option<Matcher>,
     pub open: bool,
@@ -52,7 +52,7 @@ impl<'v> Answer<'v> {
             memory: ready.chain.memory(),
             stream: vocabulary.map(|vocabulary| ready.options.report.stream(vocabulary)),
             filter: StopFilter::new(&ready.options.length.stop),
-            matcher,
+            matcher: matcher.map(Held::new),
             ahead: None,
             open: true,
         }
@@ -64,29 +64,55 @@ impl<'v> Answer<'v> {
         Wanted { list, offset: 0, until: list.len(), guesses: self.guess.count, top: None }
     }
 
+    /// Whether it is known which tokens may come next, or can be known in a moment.
+    pub fn is_ready(&mut self) -> bool {
+        self.matcher.as_mut().is_none_or(Held::is_here)
+    }
+
+    /// Waits until it is.
+    pub fn wait(&mut self) {
+        if let Some(matcher) = &mut self.matcher {
+            matcher.here();
+        }
+    }
+
+    /// A matcher that takes long: its choice guesses nothing, as every guess would need a mask of its own.
+    fn is_slow(&self) -> bool {
+        self.matcher.as_ref().is_some_and(|held| held.get().is_none_or(Matcher::is_slow))
+    }
+
     /// Draws the next token from the first row of logits, and as long as it is the one that was guessed one more from the
     /// next row. `Break`: the handler wants the request ended.
     pub fn advance(
         &mut self,
         ready: &Ready,
-        rows: Vec<Vec<f32>>,
+        (rows, beside): (Vec<Vec<f32>>, &Beside),
         on: &mut Handler<'_>,
     ) -> Result<ControlFlow<()>, Error> {
         let guesses = self.tokens.split_off(self.tokens.len() - std::mem::take(&mut self.guess.count));
         self.ahead = None;
-        let mut right = 0;
+        let (mut compared, mut right) = (0, 0);
         let mut flow = ControlFlow::Continue(());
         for mut row in rows {
             let id = self.choose(ready, &mut row)?;
             let complete = self.follow(id, ready)?;
             flow = self.take(id, complete, ready, on);
             let guessed = guesses.get(right) == Some(&id);
+            compared = guesses.len();
             right += usize::from(guessed);
             if flow.is_break() || !self.open || !guessed {
                 break;
             }
+            if self.is_slow() {
+                // The others need not wait for what is left; it is fed again.
+                compared = right;
+                break;
+            }
         }
-        self.guess.learn(guesses.len(), right);
+        self.guess.learn(compared, right);
+        if let Some(matcher) = self.matcher.as_mut().filter(|_| self.open) {
+            matcher.send(beside);
+        }
         Ok(flow)
     }
 
@@ -97,7 +123,7 @@ impl<'v> Answer<'v> {
         if !is_outside(&self.tokens, ready)
             && let Some(matcher) = &mut self.matcher
         {
-            matcher.mask(position, &ends(ready), row)?;
+            matcher.here().mask(position, &ends(ready), row)?;
         }
         let id = ready.chain.choose(&mut self.memory, &history(&self.tokens, ready, self.choice.index), row)?;
         if let (Some(raw), Some(count)) = (raw, ready.options.report.logprobs) {
@@ -112,12 +138,16 @@ impl<'v> Answer<'v> {
         if ready.ends(id).is_some() || is_outside(&self.tokens, ready) {
             return Ok(false);
         }
+        let matcher = matcher.here();
         matcher.follow(self.tokens.len(), id)?;
         Ok(matcher.is_complete())
     }
 
     /// How many more tokens may be guessed of at most `most`: none behind the last one that can be chosen.
     fn room(&self, ready: &Ready, most: usize) -> usize {
+        if self.is_slow() {
+            return 0;
+        }
         let possible = (ready.max_tokens - self.choice.token_ids.len()).saturating_sub(1);
         most.min(self.guess.trust).min(possible).saturating_sub(self.guess.count)
     }
@@ -157,7 +187,7 @@ impl<'v> Answer<'v> {
         let position = self.tokens.len();
         let outside = is_outside(&self.tokens, ready);
         if self.ahead.is_none() {
-            self.ahead = self.matcher.as_ref().map(Matcher::fork);
+            self.ahead = self.matcher.as_ref().and_then(Held::get).map(Matcher::fork);
         }
         let mut matcher = self.ahead.as_mut().filter(|_| !outside);
         if let Some(matcher) = &mut matcher {

@@ -11,6 +11,7 @@ mod guess;
 mod strand;
 
 use crate::beam::Search;
+use crate::constrain::Beside;
 use crate::error::Error;
 use crate::generate::Handler;
 use crate::logprobs::{Distribution, TokenLogprob};
@@ -32,6 +33,8 @@ pub(crate) struct Around<'a, S: LogitsSource> {
     pub draft: Option<&'a S>,
     /// Where pasts are kept for later requests.
     pub prefixes: Option<&'a (dyn Prefixes<S::State> + 'a)>,
+    /// Where masks are made that take long.
+    pub beside: &'a Beside,
 }
 
 impl<S: LogitsSource> Clone for Around<'_, S> {
@@ -178,6 +181,22 @@ impl<'v, T> Work<'v, T> {
         }
     }
 
+    /// Whether rows have come that are still to be drawn from: those of choices whose masks were not there in time.
+    pub fn has_rows(&self) -> bool {
+        let (Answers::Choices(_), Stage::Answers { strands, .. }) = (&self.answers, &self.stage) else { return false };
+        strands.iter().any(|strand| !strand.rows.is_empty())
+    }
+
+    /// Waits for the first mask that it could go on with. False: it waits for none.
+    pub fn wait(&mut self) -> bool {
+        let (Answers::Choices(answers), Stage::Answers { strands, .. }) = (&mut self.answers, &self.stage) else {
+            return false;
+        };
+        let both = answers.iter_mut().filter(|answer| answer.open).zip(strands);
+        let mut late = both.filter(|(_, strand)| !strand.rows.is_empty());
+        late.next().map(|(answer, _)| answer.wait()).is_some()
+    }
+
     /// Lets every open choice guess what follows its last token, from the text so far.
     pub fn look_up<S: LogitsSource<State = T>>(&mut self, source: &S, most: usize) {
         let (Answers::Choices(answers), Stage::Answers { strands, .. }) = (&mut self.answers, &self.stage) else {
@@ -317,7 +336,8 @@ impl<'v, T> Work<'v, T> {
         matches!(self.answers, Answers::Beams(_)) && self.ready.keeps_root()
     }
 
-    /// Every open choice that has its rows draws from them; those that end give up their state.
+    /// Every open choice that has its rows draws from them; those that end give up their state. One whose mask is not there
+    /// keeps its rows for a later step.
     fn choose<S: LogitsSource<State = T>>(
         &mut self,
         around: Around<'_, S>,
@@ -330,9 +350,9 @@ impl<'v, T> Work<'v, T> {
         let mut cancelled = false;
         let mut open = Vec::with_capacity(strands.len());
         for (answer, mut strand) in answers.iter_mut().filter(|answer| answer.open).zip(std::mem::take(strands)) {
-            let rows = std::mem::take(&mut strand.rows);
-            if !cancelled && !rows.is_empty() {
-                cancelled = answer.advance(&self.ready, rows, on)?.is_break();
+            if !cancelled && !strand.rows.is_empty() && answer.is_ready() {
+                let rows = std::mem::take(&mut strand.rows);
+                cancelled = answer.advance(&self.ready, (rows, around.beside), on)?.is_break();
                 // All but the last token stay fed; wrong guesses do not.
                 let fed = answer.tokens.len() - 1;
                 strand.keep(around.source, fed);

@@ -160,6 +160,30 @@ fn vectors_are_those_of_the_command_line() {
 
 #[test]
 #[cfg(unix)]
+fn a_socket_is_there_until_the_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = tiny(folder.path(), "llama-gqa", json!({}));
+    let path = folder.path().join("attend.sock");
+    let mut command = attend(folder.path());
+    command.arg("serve").arg("--unix-socket").arg(&path).arg("-m").arg(&model);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
+    let mut first = String::new();
+    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+    lines.read_line(&mut first).expect("a line");
+    assert_eq!(first.trim(), format!("listening on unix:{}", path.display()));
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("connects");
+    write!(stream, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("read");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let sent = std::process::Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status();
+    assert!(sent.expect("kill runs").success());
+    assert_eq!(child.wait().expect("ends").code(), Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+#[cfg(unix)]
 fn a_signal_ends_it_well() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = tiny(folder.path(), "llama-gqa", json!({}));
@@ -193,6 +217,12 @@ fn mistakes_are_said_before_anything_is_loaded() {
     let empty = empty.to_str().expect("text");
     assert!(serve(&["--api-key-file", empty]).error(1).contains("there is no key in it"));
     assert!(serve(&["--host", "256.0.0.1", "-m", path]).error(1).contains("cannot listen on 256.0.0.1"));
+    let (certificate, key) = (["--tls-cert", "/does/not/exist"], ["--tls-key", empty]);
+    assert!(serve(&certificate).error(2).contains("--tls-key"));
+    assert!(serve(&[certificate, key].concat()).error(1).contains("/does/not/exist"));
+    assert!(serve(&["--tls-cert", empty, "--tls-key", empty]).error(1).contains("BEGIN CERTIFICATE"));
+    assert!(serve(&["--unix-socket", "x", "--port", "9000"]).error(2).contains("--port"));
+    assert!(serve(&["--uds", empty, "-m", path]).error(1).contains("no socket"));
     let serving = Serving::start(folder.path(), &["-m", path]);
     let port = serving.address.rsplit(':').next().expect("a port");
     assert!(serve(&["--port", port, "-m", path]).error(1).contains("cannot listen on"));

@@ -199,6 +199,11 @@ impl Figures {
         }
     }
 
+    /// Counts the lines that a log has lost, too.
+    pub fn count_lost_lines(&mut self, lost: &Counter) {
+        self.registry.register("log_lines_lost", "Lines of the log that found no room", lost.clone());
+    }
+
     /// The requests of an adapter of a model.
     pub fn of_adapter(&self, model: &str, adapter: &str) -> Counter {
         self.adapters.get_or_create_owned(&OfAdapter { model: model.to_owned(), adapter: adapter.to_owned() })

@@ -26,8 +26,10 @@ pub mod tasks;
 pub mod tei;
 
 pub use front::guard::Keys;
+pub use front::listen::{Address, Listen};
 pub use front::log::Log;
 pub use front::serve::{Options, Server, stop_signal};
+pub use front::tls::Tls;
 pub use host::adapter::AdapterAt;
 pub use host::{Loader, Model, Parts};
 pub use limits::Limits;

@@ -7,7 +7,7 @@ use super::session::{self, Session};
 use super::{error, screen, values};
 use crate::models::DEFAULT_MODEL;
 use anyhow::{Context, Result, anyhow};
-use attend_server::{AdapterAt, Keys, Limits, Loader, Log, Model, Options, Parts, Server};
+use attend_server::{AdapterAt, Keys, Limits, Listen, Loader, Log, Model, Options, Parts, Server, Tls};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
@@ -22,6 +22,8 @@ use std::sync::Arc;
   attend serve -m model.gguf --port 9000
   attend serve -m chat=model.gguf -m all-MiniLM-L6-v2 --api-key-file keys.txt --host 0.0.0.0
   attend serve -m model.gguf --adapter law=adapters/law --adapter jokes=adapters/jokes=0.7
+  attend serve --host 0.0.0.0 --port 443 --tls-cert chain.pem --tls-key key.pem --api-key-file keys.txt
+  attend serve --unix-socket /run/user/1000/attend.sock
   curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
 
 A browser that opens its address gets a page to chat with the models. It listens on this machine only unless --host says \
@@ -38,6 +40,15 @@ pub struct ServeArgs {
     /// The port to listen on; 0 takes any that is free
     #[arg(long, value_name = "PORT", default_value = "8080", allow_negative_numbers = true)]
     pub port: u16,
+    /// A certificate in PEM, with those that vouch for it behind it: the server then speaks HTTPS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's key in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// A socket in the file system to listen on in place of an address; nobody but this user can open it
+    #[arg(long, visible_alias = "uds", value_name = "PATH", conflicts_with_all = ["host", "port", "tls_cert", "tls_key"])]
+    pub unix_socket: Option<PathBuf>,
     /// A file with a key in each line, of which every request must bring one
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
@@ -150,28 +161,23 @@ pub fn run(args: &ServeArgs) -> Result<bool> {
     let limits = Limits { queue: args.queue, ..Limits::default() };
     let mut draft = args.draft.clone();
     let loaders = models.into_iter().map(|Named { name, model }| (name, loader(args, model, draft.take()))).collect();
-    let log = if args.no_log { Log::none() } else { Log::to(Box::new(std::io::stderr())) };
+    let log = if args.no_log { Log::none() } else { Log::to(Box::new(std::io::stderr())).context("no thread")? };
     let options = Options {
-        host: args.host.clone(),
-        port: args.port,
+        listen: listen(args)?,
         keys,
         limits,
-        log,
+        log: Arc::new(log),
         models: loaders,
         adapters,
         adapter_folder: args.allow_adapter_loading.clone(),
         loaded: Arc::new(|model| say(&ready(model))),
     };
-    let open = options.keys.is_empty() && !is_loopback(&args.host);
+    let open = options.keys.is_empty() && args.unix_socket.is_none() && !is_loopback(&args.host);
     let server = Server::bind(options).map_err(|message| anyhow!(message))?;
     if open {
         screen::notice("note: anybody who reaches this address may ask: there is no key (--api-key-file)");
     }
-    say(&format!(
-        "listening on http://{}\nlimits: {}",
-        server.address(),
-        limits.to_string().replace('\n', "\n        ")
-    ));
+    say(&format!("listening on {}\nlimits: {}", server.address(), limits.to_string().replace('\n', "\n        ")));
     // The server ends its work at the first Ctrl-C; the second one ends the program.
     let _graceful = Graceful::begin();
     server.run(attend_server::stop_signal()).map_err(|message| anyhow!(message))?;
@@ -186,6 +192,17 @@ fn keys(args: &ServeArgs) -> Result<Keys> {
     let Some(path) = &args.api_key_file else { return Ok(Keys::default()) };
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     Keys::parse(&text).map_err(|problem| anyhow!("{}: {problem}", path.display()))
+}
+
+fn listen(args: &ServeArgs) -> Result<Listen> {
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => Some(Tls::open(certificate, key).map_err(|message| anyhow!(message))?),
+        _ => None,
+    };
+    Ok(match &args.unix_socket {
+        Some(path) => Listen::Socket(path.clone()),
+        None => Listen::Address { host: args.host.clone(), port: args.port, tls },
+    })
 }
 
 fn is_loopback(host: &str) -> bool {

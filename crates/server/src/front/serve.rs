@@ -3,12 +3,15 @@
 use super::app::App;
 use super::clock::{Busy, Clock, Timed};
 use super::guard::{Keys, check_names};
+use super::listen::{Address, Bound, Caller, Listen, Listener, Stream};
 use super::log::Log;
 use super::record::Record;
+use super::refusal::Worded;
 use super::reply::Shape;
 use super::routes;
+use super::tls::greet;
 use crate::failure::Failure;
-use crate::figures::Figures;
+use crate::figures::{Answered, Figures};
 use crate::host::adapter::{Adapter, AdapterAt};
 use crate::host::{Adapters, Loader, Model};
 use crate::limits::Limits;
@@ -23,23 +26,20 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 /// What a server is made of.
 pub struct Options {
-    pub host: String,
-    pub port: u16,
+    pub listen: Listen,
     pub keys: Keys,
     pub limits: Limits,
-    pub log: Log,
+    pub log: Arc<Log>,
     /// Names, and how each model is brought into memory; the first answers where none is named.
     pub models: Vec<(String, Loader)>,
     /// Adapters that are loaded with them, each with the name of its model.
@@ -50,10 +50,10 @@ pub struct Options {
     pub loaded: Arc<dyn Fn(&Model) + Send + Sync>,
 }
 
-/// A server with its port.
+/// A server with its place.
 pub struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
+    bound: Bound,
+    address: Address,
     options: Options,
 }
 
@@ -61,7 +61,7 @@ pub struct Server {
 const LAST_BYTES: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Takes the port.
+    /// Takes the port, or makes the socket.
     ///
     /// # Errors
     /// An address that is none, or that another program listens on, and a folder of adapters that is none.
@@ -73,17 +73,12 @@ impl Server {
             }
             *folder = found;
         }
-        let name = format!("{}:{}", options.host, options.port);
-        let host = options.host.trim_start_matches('[').trim_end_matches(']');
-        let failed = |error: std::io::Error| format!("cannot listen on {name}: {error}");
-        let listener = TcpListener::bind((host, options.port)).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        Ok(Server { listener, address, options })
+        let (bound, address) = Bound::take(options.listen.clone())?;
+        Ok(Server { bound, address, options })
     }
 
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Loads the models and answers requests until `stop` is done; then running work is finished, or cut when it takes too
@@ -96,18 +91,21 @@ impl Server {
         // The cores are for the models; serving connections takes little.
         builder.worker_threads(2).max_blocking_threads(4).thread_name("front").enable_all();
         let runtime = builder.build().map_err(|error| format!("no threads: {error}"))?;
+        let log = Arc::clone(&self.options.log);
         let outcome = runtime.block_on(self.answer(stop));
         // A connection whose client reads nothing must not hold the end up.
         runtime.shutdown_timeout(Duration::from_millis(100));
+        log.close();
         outcome
     }
 
     async fn answer(self, stop: impl Future<Output = ()>) -> Result<(), String> {
-        let Server { listener, address, options } = self;
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(|error| error.to_string())?;
+        let Server { bound, address, options } = self;
+        let listener = bound.open().map_err(|error| format!("cannot listen on {address}: {error}"))?;
         let (failed, mut failure) = mpsc::unbounded_channel();
-        let log = Arc::new(options.log);
-        let figures = Figures::default();
+        let log = options.log;
+        let mut figures = Figures::default();
+        figures.count_lost_lines(log.lost());
         let (mut models, mut adapters) = (Vec::new(), Vec::new());
         for (name, loader) in options.models {
             let (failed, log, loaded) = (failed.clone(), Arc::clone(&log), Arc::clone(&options.loaded));
@@ -134,17 +132,20 @@ impl Server {
             models.push(model);
         }
         models.append(&mut adapters);
-        let loopback = address.ip().is_loopback();
+        // No page in a browser reaches a socket in the file system, whatever name it was asked under.
+        let loopback = address.ip().is_some_and(|address| address.ip().is_loopback());
         let app = App::new(models, options.limits, (options.keys, loopback), (figures, log));
         let app = Arc::new(app.with_adapters(options.adapter_folder));
         let (stopping, stopped) = watch::channel(false);
         let room = Arc::new(Semaphore::new(options.limits.connections));
         let outcome = tokio::select! {
-            never = accept(listener, &app, &room, &stopped) => match never {},
+            never = accept(&listener, &app, &room, &stopped) => match never {},
             Some(error) = failure.recv() => Err(error),
             () = stop => Ok(()),
         };
         app.stop();
+        // Nobody listens any more, and a socket's file is gone.
+        drop(listener);
         app.log.say("info", "stopping", json!({}));
         let _ = stopping.send(true);
         if outcome.is_ok() {
@@ -167,7 +168,7 @@ async fn end(app: &App, room: &Semaphore) {
 
 /// Takes connections for ever.
 async fn accept(
-    listener: tokio::net::TcpListener,
+    listener: &Listener,
     app: &Arc<App>,
     room: &Arc<Semaphore>,
     stopped: &watch::Receiver<bool>,
@@ -176,8 +177,8 @@ async fn accept(
     loop {
         // The semaphore is never closed.
         let Ok(permit) = Arc::clone(room).acquire_owned().await else { return std::future::pending().await };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let caller = match listener.accept().await {
+            Ok(caller) => caller,
             Err(error) => {
                 app.log.say("error", "accept", json!({"error": error.to_string()}));
                 // Most often there are no descriptors left; soon there may be.
@@ -188,7 +189,15 @@ async fn accept(
         let (app, router, stopped) = (Arc::clone(app), router.clone(), stopped.clone());
         tokio::spawn(async move {
             app.figures.connections.inc();
-            connection(stream, &app, router, stopped).await;
+            match caller {
+                Caller::Plain(stream) => connection(stream, &app, router, stopped).await,
+                // A greeting may take as long as a head.
+                Caller::Tls(stream, acceptor) => {
+                    if let Ok(Ok(stream)) = tokio::time::timeout(app.limits.head_time, greet(stream, &acceptor)).await {
+                        connection(stream, &app, router, stopped).await;
+                    }
+                }
+            }
             app.figures.connections.dec();
             drop(permit);
         });
@@ -196,11 +205,10 @@ async fn accept(
 }
 
 /// Serves one connection.
-async fn connection(stream: TcpStream, app: &Arc<App>, router: Router, mut stopped: watch::Receiver<bool>) {
-    // Tokens are small and wanted at once.
-    let _ = stream.set_nodelay(true);
+async fn connection(stream: impl Stream, app: &Arc<App>, router: Router, mut stopped: watch::Receiver<bool>) {
     let clock = Clock::new();
-    let timed = TokioIo::new(Timed { inner: stream, clock: Arc::clone(&clock) });
+    let timed = Timed { inner: stream, clock: Arc::clone(&clock) };
+    let timed = TokioIo::new(Worded::new(timed, app.limits.head));
     let service = service_fn(|request| {
         let (app, router, busy) = (Arc::clone(app), router.clone(), clock.busy());
         async move { Ok::<_, Infallible>(respond(app, router, request, busy).await) }
@@ -212,10 +220,19 @@ async fn connection(stream: TcpStream, app: &Arc<App>, router: Router, mut stopp
     loop {
         tokio::select! {
             // What a client does wrong is its own loss.
-            _ = serving.as_mut() => return,
+            outcome = serving.as_mut() => return outcome.err().into_iter().for_each(|error| note(app, &error)),
             () = expired.as_mut() => return,
             Ok(()) = stopped.changed() => serving.as_mut().graceful_shutdown(),
         }
+    }
+}
+
+/// Counts what was no request and has no record.
+fn note(app: &App, error: &hyper::Error) {
+    if error.is_parse() {
+        let status = if error.is_parse_too_large() { 431 } else { 400 };
+        app.figures.answered.get_or_create(&Answered { route: "none".into(), status }).inc();
+        app.log.say("info", "malformed", json!({"status": status}));
     }
 }
 

@@ -96,7 +96,7 @@ pub fn send(address: SocketAddr, bytes: &[u8]) -> Answer {
 }
 
 /// Reads an answer; None where the connection is closed without one.
-pub fn read(reader: &mut BufReader<TcpStream>) -> Option<Answer> {
+pub fn read(reader: &mut BufReader<impl Read>) -> Option<Answer> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|&length| length > 0)?;
     let status = line.split(' ').nth(1)?.parse().ok()?;
@@ -122,7 +122,7 @@ pub fn read(reader: &mut BufReader<TcpStream>) -> Option<Answer> {
 }
 
 /// The next chunk of a body; None at its end.
-pub fn chunk(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+pub fn chunk(reader: &mut BufReader<impl Read>) -> Option<Vec<u8>> {
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
     let length = usize::from_str_radix(line.trim(), 16).ok()?;
@@ -134,7 +134,7 @@ pub fn chunk(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
 }
 
 /// Reads the head of an answer, whose body is read by [`chunk`]; gives its status.
-pub fn read_head(reader: &mut BufReader<TcpStream>) -> u16 {
+pub fn read_head(reader: &mut BufReader<impl Read>) -> u16 {
     let mut status = None;
     loop {
         let mut line = String::new();

@@ -10,6 +10,7 @@ mod constraints;
 mod described;
 mod dialects;
 mod hostile;
+mod listening;
 mod openai;
 mod page;
 mod prefix;

@@ -51,7 +51,7 @@ fn a_damaged_model_is_a_typed_fault_and_health_tells() {
         assert!(!error["message"].as_str().expect("words").contains("logits"), "{error}");
     }
     assert_eq!((serving.get("/health").status, &serving.get("/health").json()["status"]), (503, &json!("failing")));
-    assert!(serving.log.text().contains("non-finite logits"), "the log says what it was");
+    serving.until("said in the log what it was", || serving.log.text().contains("non-finite logits"));
     // A stream that has begun ends with an error in it.
     let stream = serving.post("/v1/completions", &json!({"prompt": "t5", "stream": true}));
     assert!(stream.status == 500 || stream.body.contains("\"server_error\""), "{stream:?}");

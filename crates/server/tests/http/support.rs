@@ -4,7 +4,7 @@ use crate::client::{self, Answer};
 use attend_engine::EngineOptions;
 use attend_model::{LoadOptions, load};
 use attend_nn::KvTypes;
-use attend_server::{AdapterAt, Keys, Limits, Loader, Log, Options, Parts, Server};
+use attend_server::{AdapterAt, Address, Keys, Limits, Listen, Loader, Log, Options, Parts, Server};
 use attend_testkit::files::{model, safetensors, scripted, write_all};
 use attend_text::{ChatTemplate, Tokenizer};
 use serde_json::{Map, Value, json};
@@ -41,6 +41,8 @@ impl Lines {
 /// A server that runs until it is dropped.
 pub struct Serving {
     pub address: SocketAddr,
+    /// The same as it is printed.
+    pub place: Address,
     pub log: Lines,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Result<(), String>>>,
@@ -49,6 +51,7 @@ pub struct Serving {
 
 /// What differs from server to server.
 pub struct Setup {
+    pub listen: Listen,
     pub limits: Limits,
     pub keys: Keys,
     pub models: Vec<(String, Loader)>,
@@ -61,6 +64,7 @@ impl Setup {
     pub fn new(models: Vec<(&str, Loader)>) -> Setup {
         let models = models.into_iter().map(|(name, loader)| (name.to_owned(), loader)).collect();
         Setup {
+            listen: Listen::Address { host: "127.0.0.1".into(), port: 0, tls: None },
             limits: Limits::default(),
             keys: Keys::default(),
             models,
@@ -74,25 +78,26 @@ impl Setup {
     pub fn start(self) -> Serving {
         let log = Lines::default();
         let options = Options {
-            host: "127.0.0.1".into(),
-            port: 0,
+            listen: self.listen,
             keys: self.keys,
             limits: self.limits,
-            log: Log::to(Box::new(log.clone())),
+            log: Arc::new(Log::to(Box::new(log.clone())).expect("a thread")),
             models: self.models,
             adapters: self.adapters,
             adapter_folder: self.adapter_folder,
             loaded: Arc::new(|_| {}),
         };
         let server = Server::bind(options).expect("a port");
-        let address = server.address();
+        let place = server.address().clone();
+        // A socket has no address; whoever uses one does not ask for it.
+        let address = place.ip().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             server.run(async move {
                 let _ = stopped.await;
             })
         });
-        Serving { address, log, stop: Some(stop), thread: Some(thread), _folder: self.folder }
+        Serving { address, place, log, stop: Some(stop), thread: Some(thread), _folder: self.folder }
     }
 
     /// Serves, with all models loaded.

@@ -23,12 +23,43 @@ fn heads_are_bounded() {
     let serving = quick();
     let long = "x".repeat(20 << 10);
     let answer = send(serving.address, &request("GET", "/health", &[("X-Long", &long)], b""));
-    assert_eq!(answer.status, 431);
+    assert_eq!(answer.refused(431)["code"], "header_too_large");
     let answer = send(serving.address, &request("GET", &format!("/{long}"), &[], b""));
+    assert_eq!(answer.refused(answer.status)["code"], "header_too_large");
     assert!((414..=431).contains(&answer.status), "{answer:?}");
     let many: Vec<(String, String)> = (0..90).map(|index| (format!("X-{index}"), "y".into())).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(send(serving.address, &request("GET", "/health", &many, b"")).status, 200);
+}
+
+/// What is no request gets an error like any other, and is counted.
+#[test]
+fn what_is_no_request_is_refused_in_words() {
+    let serving = quick();
+    let wrong: [&[u8]; 7] = [
+        b"GET\r\n\r\n",
+        b"GET /health HTTP/9.9\r\n\r\n",
+        b"G\xffT /health HTTP/1.1\r\n\r\n",
+        b"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n",
+        b"\x00\x01\x02\r\n\r\n",
+    ];
+    for bytes in wrong {
+        let answer = send(serving.address, bytes);
+        assert_eq!(answer.refused(400)["code"], "malformed_request", "{}", bytes.escape_ascii());
+        assert_eq!(answer.header("connection"), Some("close"));
+    }
+    let counted = r#"attend_http_requests_total{route="none",status="400"} 7"#;
+    serving.until("counted", || serving.get("/metrics").body.contains(counted));
+    // Behind a request that is in order, too.
+    let both = [request("GET", "/health", &[("Connection", "keep-alive")], b""), b"what\r\n\r\n".to_vec()].concat();
+    let mut stream = connect(serving.address);
+    stream.write_all(&both).expect("sent");
+    let mut reader = BufReader::new(stream);
+    assert_eq!(read(&mut reader).expect("an answer").status, 200);
+    assert_eq!(read(&mut reader).expect("an answer").status, 400);
+    assert!(read(&mut reader).is_none());
 }
 
 #[test]
@@ -76,6 +107,7 @@ fn lengths_that_conflict_are_refused() {
         let mut reader = BufReader::new(stream);
         let answer = read(&mut reader).expect("an answer");
         assert!((400..500).contains(&answer.status), "{headers:?}: {answer:?}");
+        answer.refused(answer.status);
         assert!(read(&mut reader).is_none(), "{headers:?}: the connection is closed");
     }
 }

@@ -47,6 +47,13 @@ pub enum Error {
     #[error("the constraint costs too much to follow at position {position}: {reason}")]
     ConstraintCost { position: usize, reason: String },
 
+    /// Constraints of other requests hold the memory that there is for all.
+    #[error(
+        "the constraint needs {needed} bytes, and those of all requests hold {held} of the {limit} that there are; try \
+         again later"
+    )]
+    ConstraintMemory { needed: u64, held: u64, limit: u64 },
+
     /// A constraint whose matcher broke down on the way.
     #[error("the constraint could not be followed at position {position}: {reason}")]
     ConstraintFault { position: usize, reason: String },

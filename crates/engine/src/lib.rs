@@ -30,7 +30,7 @@ pub mod variant;
 pub mod vocabulary;
 mod work;
 
-pub use constrain::{Constraint, Grammars, json_in_lark};
+pub use constrain::{Constraint, Grammars, MAX_BYTES as MAX_CONSTRAINT_BYTES, json_in_lark};
 pub use defaults::{Resolved, Setting};
 pub use divergence::Divergence;
 pub use engine::{Engine, EngineOptions};

@@ -177,7 +177,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         let mut ended = self.join();
         self.guess()?;
         let fed = self.feed()?;
-        if !fed.contains(&true) {
+        if !fed.contains(&Some(true)) {
             // Whoever is left waits for a mask, and there is nothing else to do meanwhile.
             let _ = self.running.iter_mut().any(|entry| entry.work.wait());
         }
@@ -188,7 +188,9 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         for mut entry in std::mem::take(&mut self.running) {
             let key = entry.key;
             let done = match fed.next() {
-                Some(fed) if fed || entry.work.has_rows() => entry.work.advance(around, &mut |event| on(key, event)),
+                Some(Some(fed)) if fed || entry.work.has_rows() => {
+                    entry.work.advance(around, &mut |event| on(key, event))
+                }
                 Some(_) | None => Ok(false),
             };
             match done {
@@ -289,13 +291,19 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         }
     }
 
-    /// Feeds what every running request wants; says of each whether it had a part in the step.
-    fn feed(&mut self) -> Result<Vec<bool>, Error> {
+    /// Feeds what every running request wants; says of each whether it had a part in the step. None: it must not go on now.
+    /// Where what answers are held to has outgrown its memory, only the first of such requests goes on, until it has ended.
+    fn feed(&mut self) -> Result<Vec<Option<bool>>, Error> {
         let mut room = Room { reading: self.around.chunk.max(1) };
         let (mut all, mut fed) = (Vec::new(), Vec::new());
+        let (over, mut others) = (self.around.grammars.is_over(), false);
         for entry in &mut self.running {
+            if over && entry.work.is_constrained() && std::mem::replace(&mut others, true) {
+                fed.push(None);
+                continue;
+            }
             let parts = entry.work.parts(&mut room);
-            fed.push(!parts.is_empty());
+            fed.push(Some(!parts.is_empty()));
             all.extend(parts);
         }
         feed(self.source, all)?;

@@ -5,7 +5,7 @@ mod common;
 #[allow(dead_code)]
 mod support;
 
-use attend_engine::{Constraint, Error, GenerateOptions, Prompt, Ready, Surroundings};
+use attend_engine::{Constraint, Error, GenerateOptions, Grammars, Prompt, Ready, Surroundings};
 use attend_testkit::memory::{PeakAlloc, alone, peak_of};
 use common::ask;
 use serde_json::{Map, Value, json};
@@ -230,4 +230,44 @@ fn distinct_schemas_do_not_add_up() {
     }
     let held = PeakAlloc.current_usage().saturating_sub(before) as u64;
     assert!(held < 50 * MIB, "{} MiB", held / MIB);
+}
+
+/// What is counted is about what is held, and what does not fit is refused by name until others are gone.
+#[test]
+fn all_matchers_together_stay_within_their_memory() {
+    let _alone = alone();
+    let (source, words) = (rows(5), words());
+    let ready = |around: &Surroundings, constraint: Constraint| {
+        Ready::new(&source, Some(&words), around, Prompt::tokens([1]), Arc::new(options(constraint)))
+    };
+    let enums = |salt: usize| json!({ "enum": (0..300).map(|index| format!("{index} {salt}")).collect::<Vec<_>>() });
+    for (kind, constraint) in [
+        ("a regular expression", Constraint::Regex(".*a.{30}".into())),
+        ("a schema", Constraint::schema(nested(10))),
+        ("a long list", Constraint::schema(enums(0))),
+    ] {
+        let around = around();
+        drop(ready(&around, constraint.clone()));
+        let (before, counted) = (PeakAlloc.current_usage(), around.grammars.held());
+        let many: Vec<Ready> = (0..40).map(|_| ready(&around, constraint.clone()).expect("in order")).collect();
+        let held = PeakAlloc.current_usage().saturating_sub(before) as u64;
+        let counted = around.grammars.held() - counted;
+        eprintln!("{kind}: {held} held, {counted} counted");
+        assert!(counted >= held / 2 && counted <= held * 2, "{kind}: {held} held, {counted} counted");
+        drop(many);
+    }
+    let around = Surroundings { grammars: Grammars::within(8 * MIB), ..around() };
+    let (mut taken, mut index) = (Vec::new(), 0);
+    let refused = loop {
+        match ready(&around, Constraint::schema(enums(index))) {
+            Ok(ready) => taken.push(ready),
+            Err(error) => break error,
+        }
+        index += 1;
+        assert!(around.grammars.held() <= 9 * MIB, "{index}: {}", around.grammars.held());
+    };
+    assert!(matches!(refused, Error::ConstraintMemory { limit: 8_388_608, .. }), "{refused}");
+    assert!(taken.len() > 5, "{}", taken.len());
+    taken.truncate(taken.len() / 2);
+    ready(&around, Constraint::schema(enums(index))).expect("there is room again");
 }

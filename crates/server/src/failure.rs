@@ -115,6 +115,9 @@ impl From<Error> for Failure {
             Error::ContextTooLong { .. } => Failure::bad(message),
             Error::Constraint { .. } => Failure::bad(message).code(INVALID_CONSTRAINT),
             Error::ConstraintCost { .. } => Failure::bad(message).code("constraint_too_costly"),
+            Error::ConstraintMemory { .. } => {
+                Failure::new(StatusCode::TOO_MANY_REQUESTS, message).code("constraints_full").retry(1)
+            }
             // The matcher's fault, but only ever a request's own: it says nothing of the model's health.
             Error::ConstraintFault { .. } => Failure::bad(message).code("constraint_fault"),
             Error::Input { index, source } => {

@@ -22,6 +22,8 @@ pub struct Limits {
     pub stop_bytes: usize,
     pub biases: usize,
     pub top_logprobs: usize,
+    /// Bytes of what the answers of a model are held to, all together.
+    pub constraints: u64,
     /// Adapters of all models together.
     pub adapters: usize,
     /// Requests of a model that wait for room; the next one is refused.
@@ -55,6 +57,7 @@ impl Default for Limits {
             stop_bytes: 256,
             biases: 300,
             top_logprobs: 20,
+            constraints: attend_engine::MAX_CONSTRAINT_BYTES,
             adapters: 64,
             queue: 128,
             head: 16 << 10,
@@ -78,7 +81,7 @@ impl fmt::Display for Limits {
             "{documents} documents to rank, n {choices}, stop {stops} x {stop_bytes} bytes, logit_bias {biases}, "
         )?;
         let Limits { queue, head, head_time, body_time, idle, connections, .. } = self;
-        writeln!(f, "top_logprobs {top_logprobs},")?;
+        writeln!(f, "top_logprobs {top_logprobs}, constraints of a model {} MiB,", self.constraints >> 20)?;
         let (head_time, body_time, idle) = (head_time.as_secs(), body_time.as_secs(), idle.as_secs());
         writeln!(f, "queue {queue} requests, {connections} connections, head {head} bytes in {head_time} s,")?;
         write!(f, "body in {body_time} s, idle {idle} s; no CORS, no URL is ever fetched")

@@ -1,5 +1,6 @@
 //! From a constraint to matchers over a vocabulary, once for each distinct constraint as long as it is remembered.
 
+use super::ledger::{Ledger, MAX_BYTES};
 use super::walker::Grammar;
 use super::{Constraint, Matcher, grammar, limits};
 use crate::error::Error;
@@ -7,18 +8,19 @@ use crate::vocabulary::Vocabulary;
 use llguidance::ParserFactory;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Compiled constraints that are remembered, and the bytes of text of one that is.
 const REMEMBERED: usize = 32;
 const REMEMBERED_BYTES: usize = 16 << 10;
 
 /// The constraints of one vocabulary. Its tokens are put in a tree when the first is asked for, or before; clones share it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Grammars(Arc<Shared>);
 
-#[derive(Default)]
 struct Shared {
+    /// What everything that was compiled, and every matcher, holds.
+    ledger: Arc<Ledger>,
     tokens: OnceLock<Result<Tokens, String>>,
     /// The last used first.
     remembered: Mutex<VecDeque<(String, Arc<Compiled>)>>,
@@ -45,7 +47,34 @@ impl std::fmt::Debug for Grammars {
     }
 }
 
+impl Default for Grammars {
+    fn default() -> Grammars {
+        Grammars::within(MAX_BYTES)
+    }
+}
+
 impl Grammars {
+    /// Constraints that together never hold more bytes than this, but for what one request alone takes.
+    pub fn within(limit: u64) -> Grammars {
+        let ledger = Arc::new(Ledger::new(limit));
+        Grammars(Arc::new(Shared { ledger, tokens: OnceLock::new(), remembered: Mutex::default() }))
+    }
+
+    /// Bytes that constraints hold, those that are remembered included.
+    pub fn held(&self) -> u64 {
+        self.0.ledger.held()
+    }
+
+    /// Whether they hold more than they may.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.0.ledger.has_room(0)
+    }
+
+    #[cfg(test)]
+    pub(super) fn ledger(&self) -> &Arc<Ledger> {
+        &self.0.ledger
+    }
+
     /// Puts the tokens in their tree, if they are not: the first constraint then does not wait for it. What is wrong with the
     /// vocabulary is said when a constraint is asked for.
     pub(crate) fn warm(&self, vocabulary: &dyn Vocabulary, ends: &[u32]) {
@@ -60,7 +89,8 @@ impl Grammars {
     /// Matchers for so many choices, and what the caller should know.
     ///
     /// # Errors
-    /// [`Error::Constraint`] for what is wrong, too large or too costly.
+    /// [`Error::Constraint`] for what is wrong, too large or too costly, [`Error::ConstraintMemory`] while others hold what it
+    /// needs.
     pub(crate) fn matchers(
         &self,
         vocabulary: &dyn Vocabulary,
@@ -72,7 +102,25 @@ impl Grammars {
         let tokens = self.tokens(vocabulary, ends)?;
         let compiled = self.compiled(tokens, constraint)?;
         let matcher = compiled.matcher.lock().unwrap_or_else(PoisonError::into_inner);
+        let needed = matcher.bytes().saturating_mul(count as u64);
+        self.make_room(needed)?;
         Ok(((0..count).map(|_| matcher.fork()).collect(), compiled.notices.clone()))
+    }
+
+    /// Forgets what was compiled where its room is needed.
+    fn make_room(&self, needed: u64) -> Result<(), Error> {
+        let ledger = &self.0.ledger;
+        while !ledger.has_room(needed) {
+            let oldest = self.remembered().pop_back();
+            if oldest.is_none() {
+                return Err(Error::ConstraintMemory { needed, held: ledger.held(), limit: ledger.limit() });
+            }
+        }
+        Ok(())
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, VecDeque<(String, Arc<Compiled>)>> {
+        self.0.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn compiled(&self, tokens: &Tokens, constraint: &Constraint) -> Result<Arc<Compiled>, Error> {
@@ -80,9 +128,9 @@ impl Grammars {
         if let Some(found) = self.recall(&key) {
             return Ok(found);
         }
-        let compiled = Arc::new(tokens.compile(constraint)?);
+        let compiled = Arc::new(tokens.compile(constraint, &self.0.ledger)?);
         if key.len() <= REMEMBERED_BYTES {
-            let mut remembered = self.0.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut remembered = self.remembered();
             remembered.truncate(REMEMBERED - 1);
             remembered.push_front((key, Arc::clone(&compiled)));
         }
@@ -90,7 +138,7 @@ impl Grammars {
     }
 
     fn recall(&self, key: &str) -> Option<Arc<Compiled>> {
-        let mut remembered = self.0.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = self.remembered();
         let place = remembered.iter().position(|(known, _)| known == key)?;
         let entry = remembered.remove(place)?;
         let found = Arc::clone(&entry.1);
@@ -125,7 +173,7 @@ impl Tokens {
         Ok(Tokens { factory, end })
     }
 
-    fn compile(&self, constraint: &Constraint) -> Result<Compiled, Error> {
+    fn compile(&self, constraint: &Constraint, ledger: &Arc<Ledger>) -> Result<Compiled, Error> {
         let refused = |error: &dyn std::fmt::Display| limits::refused(constraint, reason(&error.to_string()));
         let grammar = grammar::of(constraint)?;
         let mut parser = on_deep_stack(|| self.factory.create_parser(grammar))
@@ -133,7 +181,7 @@ impl Tokens {
             .map_err(|error| refused(&error))?;
         let notices = parser.grammar_warnings().into_iter();
         let notices = notices.map(|warning| format!("{}: {warning}", constraint.name())).collect();
-        let mut matcher = Matcher::new(Box::new(Grammar::new(parser)), self.end);
+        let mut matcher = Matcher::new(Box::new(Grammar::new(parser)), self.end, ledger);
         // The first set of tokens is the same for all, and often the one that takes longest.
         matcher.look_first().map_err(|error| refused(&error))?;
         Ok(Compiled { matcher: Mutex::new(matcher), notices })

@@ -1,5 +1,6 @@
 //! One choice on its way through a grammar.
 
+use super::ledger::{Ledger, Share};
 use super::walker::Walker;
 use crate::error::Error;
 use llguidance::panic_utils::catch_unwind;
@@ -26,6 +27,7 @@ pub(crate) struct Matcher {
     /// Why it cannot go on.
     trouble: Option<Trouble>,
     pace: Pace,
+    share: Share,
 }
 
 /// How long finding the next tokens takes, of all matchers of one grammar together: how many more times it must be quick
@@ -42,25 +44,40 @@ enum Trouble {
 
 impl std::fmt::Debug for Matcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Matcher").field("bytes", &self.inner.bytes()).finish_non_exhaustive()
+        f.debug_struct("Matcher").field("bytes", &self.share.bytes()).finish_non_exhaustive()
     }
 }
 
 impl Matcher {
-    pub(super) fn new(inner: Box<dyn Walker>, end: u32) -> Matcher {
-        Matcher { inner, end, next: None, trouble: None, pace: Pace::default() }
+    pub(super) fn new(inner: Box<dyn Walker>, end: u32, ledger: &Arc<Ledger>) -> Matcher {
+        let share = ledger.share(inner.bytes());
+        Matcher { inner, end, next: None, trouble: None, pace: Pace::default(), share }
     }
 
     /// One that takes its time from the beginning.
     #[cfg(test)]
-    pub fn slow(inner: Box<dyn Walker>, end: u32) -> Matcher {
-        Matcher { pace: Pace(Arc::new(AtomicU32::new(u32::MAX))), ..Matcher::new(inner, end) }
+    pub fn slow(inner: Box<dyn Walker>, end: u32, grammars: &super::Grammars) -> Matcher {
+        Matcher { pace: Pace(Arc::new(AtomicU32::new(u32::MAX))), ..Matcher::new(inner, end, grammars.ledger()) }
     }
 
     /// Another one at the same place, of which neither notices what the other follows.
     pub fn fork(&self) -> Matcher {
         let (next, trouble, pace) = (self.next.clone(), self.trouble.clone(), self.pace.clone());
-        Matcher { inner: self.inner.fork(), end: self.end, next, trouble, pace }
+        let share = self.share.ledger().share(self.share.bytes());
+        Matcher { inner: self.inner.fork(), end: self.end, next, trouble, pace, share }
+    }
+
+    /// Bytes that it holds, about.
+    pub fn bytes(&self) -> u64 {
+        self.share.bytes()
+    }
+
+    /// Counts what it holds now.
+    fn weigh(&mut self) {
+        let masks = self.next.as_ref().map_or(0, |next| size_of_val(next.as_slice()) as u64);
+        if self.trouble.is_none() {
+            self.share.set(self.inner.bytes() + masks);
+        }
     }
 
     /// Whether a step should not wait for it to find what may come next.
@@ -89,6 +106,7 @@ impl Matcher {
             let begun = Instant::now();
             self.next = self.ask(|inner| inner.look());
             self.pace.learn(begun.elapsed());
+            self.weigh();
         }
     }
 
@@ -99,6 +117,7 @@ impl Matcher {
     /// The library's words about a grammar that is too costly here.
     pub(super) fn look_first(&mut self) -> Result<(), String> {
         self.next = self.ask(|inner| inner.look());
+        self.weigh();
         match &self.trouble {
             Some(Trouble::Cost(reason) | Trouble::Panic(reason)) => Err(reason.clone()),
             None => Ok(()),

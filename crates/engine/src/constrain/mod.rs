@@ -10,6 +10,7 @@ mod beside;
 mod compile;
 mod gbnf;
 mod grammar;
+mod ledger;
 mod limits;
 mod matcher;
 pub(crate) mod walker;
@@ -17,6 +18,7 @@ mod whitespace;
 
 pub(crate) use beside::{Beside, Held};
 pub use compile::Grammars;
+pub use ledger::MAX_BYTES;
 pub use limits::{MAX_CHOICES, MAX_DEPTH, MAX_REGEX_BYTES, MAX_TEXT_BYTES};
 pub(crate) use matcher::Matcher;
 pub use whitespace::json_in_lark;

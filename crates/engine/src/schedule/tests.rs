@@ -1,8 +1,8 @@
 //! Masks that are late: the others go on step by step, and no answer shows it.
 
 use super::*;
-use crate::constrain::Matcher;
 use crate::constrain::walker::Walker;
+use crate::constrain::{Constraint, Grammars, Matcher};
 use crate::source::{Feed, RowSink};
 use llguidance::toktrie::SimpleVob;
 use std::cell::RefCell;
@@ -80,11 +80,17 @@ struct Slow {
     last: Option<u32>,
     /// Tokens after which it panics.
     patience: usize,
+    /// Bytes that each token takes.
+    greed: u64,
+    followed: u64,
 }
 
 impl Walker for Slow {
     fn look(&mut self) -> Result<SimpleVob, String> {
-        self.gate.pass();
+        // The first one is made with the grammar, before it comes here.
+        if self.followed > 0 {
+            self.gate.pass();
+        }
         assert!(self.patience > 0, "out of patience");
         let mut all = SimpleVob::alloc(VOCAB + 1);
         (0..VOCAB as u32).filter(|id| Some(*id) != self.last).for_each(|id| all.allow_token(id));
@@ -92,7 +98,7 @@ impl Walker for Slow {
     }
 
     fn follow(&mut self, id: u32) -> Result<(), String> {
-        (self.last, self.patience) = (Some(id), self.patience - 1);
+        (self.last, self.patience, self.followed) = (Some(id), self.patience - 1, self.followed + 1);
         Ok(())
     }
 
@@ -105,7 +111,7 @@ impl Walker for Slow {
     }
 
     fn bytes(&self) -> u64 {
-        0
+        self.followed * self.greed
     }
 }
 
@@ -122,9 +128,14 @@ fn ready(around: &Surroundings, tokens: usize, n: usize) -> Ready {
 }
 
 fn slow(around: &Surroundings, tokens: usize, n: usize, gate: &Arc<Gate>, patience: usize) -> Ready {
-    let matcher = || Slow { gate: gate.clone(), last: None, patience };
+    greedy(around, tokens, n, Slow { gate: gate.clone(), last: None, patience, greed: 0, followed: 0 })
+}
+
+fn greedy(around: &Surroundings, tokens: usize, n: usize, walker: Slow) -> Ready {
     let mut ready = ready(around, tokens, n);
-    ready.matchers = (0..n).map(|_| Matcher::slow(Box::new(matcher()), VOCAB as u32)).collect();
+    Arc::make_mut(&mut ready.options).constraints.constraint = Some(Constraint::JsonObject);
+    let matcher = |_| Matcher::slow(Box::new(walker.clone()), VOCAB as u32, &around.grammars);
+    ready.matchers = (0..n).map(matcher).collect();
     ready
 }
 
@@ -166,8 +177,6 @@ fn a_late_mask_holds_back_nobody_else() {
     let expected = alone(&around, slow(&around, 12, 2, &open_gate(), 99));
     let plain = alone(&around, ready(&around, 30, 1));
     let mut schedule = Schedule::new(&source, None, &around, Limits::default());
-    // The first mask of each choice is made in the step, as that of a grammar is when it is compiled.
-    gate.open(2);
     schedule.add_ready(0, slow(&around, 12, 2, &gate, 99));
     assert_eq!(step(&mut schedule).0, [2, 0, 0]);
     schedule.add_ready(1, ready(&around, 30, 1));
@@ -203,7 +212,6 @@ fn whoever_waits_can_be_put_back() {
     let mut schedule = Schedule::new(&source, None, &around, limits);
     schedule.add_ready(1, ready(&around, 180, 1));
     step(&mut schedule);
-    gate.open(1);
     schedule.add_ready(0, slow(&around, 100, 1, &gate, 999));
     let mut ended = Vec::new();
     while ended.is_empty() {
@@ -245,7 +253,6 @@ fn whoever_waits_can_leave() {
     let (around, source, gate) = (around(), Mixed::default(), Arc::new(Gate::default()));
     let mut schedule = Schedule::new(&source, None, &around, Limits::default());
     for key in [0, 1] {
-        gate.open(1);
         schedule.add_ready(key, slow(&around, 9, 1, &gate, 99));
         step(&mut schedule);
     }
@@ -253,4 +260,31 @@ fn whoever_waits_can_leave() {
     assert_eq!(schedule.counts(), (1, 0));
     drop(schedule);
     gate.open(usize::MAX);
+}
+
+/// Where matchers outgrow their memory the first of them goes on alone, then the next; the others do not notice.
+#[test]
+fn matchers_stay_within_their_memory_together() {
+    let (source, limit) = (Mixed::default(), 100_000);
+    let around = Surroundings { grammars: Grammars::within(limit), ..around() };
+    let walker = |greed| Slow { gate: open_gate(), last: None, patience: 99, greed, followed: 0 };
+    let expected: Vec<Output> = [30, 20].map(|tokens| alone(&around, greedy(&around, tokens, 1, walker(0)))).into();
+    let plain = alone(&around, ready(&around, 40, 1));
+    let mut schedule = Schedule::new(&source, None, &around, Limits::default());
+    schedule.add_ready(0, greedy(&around, 30, 1, walker(3000)));
+    schedule.add_ready(1, greedy(&around, 20, 1, walker(3000)));
+    schedule.add_ready(2, ready(&around, 40, 1));
+    let (mut ended, mut alone_steps) = (Vec::new(), 0);
+    while !schedule.is_idle() {
+        let (tokens, mut over) = step(&mut schedule);
+        assert!(tokens[2] > 0 || schedule.counts().0 < 3, "whoever is held to nothing goes on");
+        alone_steps += usize::from(tokens[0] > 0 && tokens[1] == 0);
+        assert!(around.grammars.held() <= limit + 2 * 3000, "{} bytes", around.grammars.held());
+        ended.append(&mut over);
+    }
+    assert!(alone_steps > 5, "the second waited {alone_steps} steps");
+    ended.sort_by_key(|(key, _)| *key);
+    let said: Vec<Output> = ended.into_iter().map(|(_, output)| said(output.expect("an answer"))).collect();
+    assert_eq!(said, [expected[0].clone(), expected[1].clone(), plain]);
+    assert_eq!(around.grammars.held(), 0);
 }

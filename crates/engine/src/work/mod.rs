@@ -181,6 +181,11 @@ impl<'v, T> Work<'v, T> {
         }
     }
 
+    /// Whether its answers are held to something.
+    pub fn is_constrained(&self) -> bool {
+        self.ready.options.constraints.constraint.is_some()
+    }
+
     /// Whether rows have come that are still to be drawn from: those of choices whose masks were not there in time.
     pub fn has_rows(&self) -> bool {
         let (Answers::Choices(_), Stage::Answers { strands, .. }) = (&self.answers, &self.stage) else { return false };

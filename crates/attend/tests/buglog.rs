@@ -2,7 +2,7 @@
 //! sampling, streams, requests), that those tests are still there, and the tests of the kinds that no other file has.
 //!
 //! Not here: CFG-08 names a family that is not built yet; the check of a learned table's length is the same for the one that
-//! is. API-06 and API-07 are of patterns and grammars, which no request can bring yet.
+//! is.
 
 mod common;
 
@@ -94,8 +94,13 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("STR-09", "server/tests/http/openai.rs", "logprobs_are_those_of_the_sampled_tokens"),
     ("BAT-05", "server/tests/http/company.rs", "neighbours_change_nothing"),
     ("BAT-05", "server/tests/http/company.rs", "one_connection_asks_many_times"),
+    ("CCH-04", "server/tests/http/prefix.rs", "an_answer_from_a_kept_prefix_is_the_one_without"),
+    ("CCH-04", "engine/tests/batch/prefix.rs", "models_give_the_same_bits_from_a_shared_past"),
+    ("CCH-07", "server/tests/http/prefix.rs", "keys_and_salts_keep_what_they_left_to_themselves"),
     ("SCH-01", "server/tests/http/company.rs", "what_cannot_fit_is_refused_at_once"),
     ("SCH-02", "server/tests/http/company.rs", "neighbours_change_nothing"),
+    ("SCH-02", "attend/tests/gates/pool.rs", "l5_tiny_pool"),
+    ("SCH-03", "attend/tests/gates/drops.rs", "l4_disconnects"),
     ("SCH-03", "server/tests/http/company.rs", "clients_that_go_away_free_everything"),
     ("SCH-05", "server/tests/http/company.rs", "what_cannot_fit_is_refused_at_once"),
     ("SCH-06", "server/tests/http/company.rs", "what_cannot_fit_is_refused_at_once"),
@@ -105,8 +110,14 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("API-02", "server/tests/http/hostile.rs", "every_hostile_request_is_refused_with_words_and_the_next_is_answered"),
     ("API-04", "server/tests/http/hostile.rs", "every_hostile_request_is_refused_with_words_and_the_next_is_answered"),
     ("API-05", "server/tests/http/hostile.rs", "every_hostile_request_is_refused_with_words_and_the_next_is_answered"),
+    ("API-06", "server/tests/http/constraints.rs", "hostile_constraints_hurt_nobody_else"),
+    ("API-06", "engine/tests/constrain_costs.rs", "hostile_constraints_stay_within_their_memory"),
+    ("API-06", "attend/tests/gates/compilers.rs", "q4_compilers"),
+    ("API-07", "server/tests/http/constraints.rs", "hostile_constraints_hurt_nobody_else"),
+    ("API-07", "engine/tests/constrain_costs.rs", "hostile_constraints_stay_within_their_memory"),
     ("API-10", "server/tests/http/hostile.rs", "every_hostile_request_is_refused_with_words_and_the_next_is_answered"),
     ("API-12", "server/tests/http/hostile.rs", "pairs_of_fields_never_fault"),
+    ("API-12", "attend/tests/gates/pairs.rs", "q3_pairs"),
     ("API-13", "server/tests/http/transport.rs", "bodies_are_bounded_before_they_are_read"),
     ("API-16", "server/tests/http/states.rs", "keys_guard_every_route"),
     ("API-18", "server/tests/http/hostile.rs", "every_hostile_request_is_refused_with_words_and_the_next_is_answered"),
@@ -114,6 +125,9 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("RRK-03", "server/tests/http/tasks.rs", "scores_are_squashed_once_or_not"),
     ("RRK-04", "text/tests/older_files.rs", "fairseq_ids_are_shifted"),
     ("RRK-04", "text/tests/older_files.rs", "vocab_txt_is_word_piece"),
+    ("API-15", "attend/tests/gates/keys.rs", "q6_keys"),
+    ("API-16", "attend/tests/gates/keys.rs", "q6_keys"),
+    ("API-18", "attend/tests/gates/apart.rs", "q7_no_network_and_no_stray_files"),
     ("API-15", "server/src/front/guard.rs", "keys_are_read_and_compared"),
     ("BAT-01", "engine/tests/batch/models.rs", "models_give_the_bits_they_give_alone"),
     ("BAT-02", "attend/tests/tasks/company.rs", "vectors"),

@@ -57,7 +57,7 @@ pub struct ServeArgs {
     pub kv_memory: Option<u64>,
     /// The most memory beside it for keys and values of what requests begin with alike, as in 500MB; 0: none [default: a
     /// quarter of it]
-    #[arg(long, value_name = "BYTES", value_parser = values::size)]
+    #[arg(long, value_name = "BYTES", value_parser = values::size_or_none)]
     pub prefix_cache: Option<u64>,
     /// A smaller model with the same vocabulary that guesses what the first one will say
     #[arg(long, value_name = "MODEL")]

@@ -85,6 +85,11 @@ pub fn size(text: &str) -> Result<u64, String> {
     if (1.0..1e19).contains(&bytes) { Ok(bytes as u64) } else { Err(wanted()) }
 }
 
+/// Bytes of something that may be left out: 0 is none.
+pub fn size_or_none(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" { Ok(0) } else { size(text) }
+}
+
 /// A type that weights can be kept in, by its name; `q4_k_m` and the like are mixtures around their main type.
 pub fn weight_type(text: &str) -> Result<DType, String> {
     use DType::*;
@@ -162,6 +167,8 @@ mod tests {
         for bad in ["", "GB", "-1GB", "24XB", "0", "1e9", "nan"] {
             assert!(size(bad).is_err(), "{bad}");
         }
+        assert_eq!((size_or_none("0"), size_or_none("2kB")), (Ok(0), Ok(2000)));
+        assert!(size_or_none("0x").is_err() && size_or_none("").is_err());
         assert_eq!(weight_type("Q4_K_M"), Ok(DType::Q4_K));
         assert_eq!(weight_type("bf16"), Ok(DType::BF16));
         assert!(weight_type("q1").is_err() && weight_type("i8").is_err());

@@ -1,6 +1,7 @@
 //! A client that sends what it is told, byte by byte where that is wanted.
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -144,4 +145,36 @@ pub fn read_head(reader: &mut BufReader<impl Read>) -> u16 {
         }
         status = status.or_else(|| line.split(' ').nth(1).and_then(|status| status.parse().ok()));
     }
+}
+
+/// The texts of a streamed answer's choices, and why each ended.
+pub fn streamed(answer: &Answer, chat: bool) -> BTreeMap<u64, (String, Option<String>)> {
+    let mut choices: BTreeMap<u64, (String, Option<String>)> = BTreeMap::new();
+    for event in answer.events() {
+        for choice in event["choices"].as_array().expect("choices") {
+            let entry = choices.entry(choice["index"].as_u64().expect("an index")).or_default();
+            let text = if chat { &choice["delta"]["content"] } else { &choice["text"] };
+            assert!(entry.1.is_none(), "nothing follows the end of a choice: {event}");
+            entry.0 += text.as_str().unwrap_or_default();
+            entry.1 = choice["finish_reason"].as_str().map(str::to_owned);
+        }
+    }
+    choices
+}
+
+/// The texts of a whole answer's choices, and why each ended.
+pub fn whole(answer: &Value, chat: bool) -> BTreeMap<u64, (String, Option<String>)> {
+    let choices = answer["choices"].as_array().expect("choices").iter().map(|choice| {
+        let text = if chat { &choice["message"]["content"] } else { &choice["text"] };
+        let reason = choice["finish_reason"].as_str().map(str::to_owned);
+        (choice["index"].as_u64().expect("an index"), (text.as_str().expect("a text").to_owned(), reason))
+    });
+    choices.collect()
+}
+
+/// A request with changes.
+pub fn with(body: &Value, changes: Value) -> Value {
+    let mut body = body.clone();
+    body.as_object_mut().expect("an object").extend(changes.as_object().cloned().expect("an object"));
+    body
 }

@@ -1,6 +1,6 @@
 //! Answers are the engine's, bit for bit, whole or streamed.
 
-use crate::client::Answer;
+pub use crate::client::{streamed, whole, with};
 use crate::support::{Serving, Setup, golden_encoder, loader, parts, tiny, tiny_server};
 use attend_engine::tasks::embed::{EmbedOptions, Embedder, Role};
 use attend_engine::tasks::{TaskModel, TaskOptions};
@@ -8,7 +8,6 @@ use attend_engine::{Engine, Output, Prompt};
 use attend_server::Parts;
 use attend_text::Render;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 /// What the library answers.
@@ -17,38 +16,6 @@ fn library(parts: &Parts, ids: Vec<u32>, given: Value) -> Output {
     let given = given.as_object().cloned().expect("an object");
     let options = engine.options(given).expect("good options").options;
     engine.generate(Prompt::tokens(ids), &options, &mut |_| ControlFlow::Continue(())).expect("an answer")
-}
-
-/// The texts of a streamed answer's choices, and why each ended.
-pub fn streamed(answer: &Answer, chat: bool) -> BTreeMap<u64, (String, Option<String>)> {
-    let mut choices: BTreeMap<u64, (String, Option<String>)> = BTreeMap::new();
-    for event in answer.events() {
-        for choice in event["choices"].as_array().expect("choices") {
-            let entry = choices.entry(choice["index"].as_u64().expect("an index")).or_default();
-            let text = if chat { &choice["delta"]["content"] } else { &choice["text"] };
-            assert!(entry.1.is_none(), "nothing follows the end of a choice: {event}");
-            entry.0 += text.as_str().unwrap_or_default();
-            entry.1 = choice["finish_reason"].as_str().map(str::to_owned);
-        }
-    }
-    choices
-}
-
-/// The texts of a whole answer's choices, and why each ended.
-pub fn whole(answer: &Value, chat: bool) -> BTreeMap<u64, (String, Option<String>)> {
-    let choices = answer["choices"].as_array().expect("choices").iter().map(|choice| {
-        let text = if chat { &choice["message"]["content"] } else { &choice["text"] };
-        let reason = choice["finish_reason"].as_str().map(str::to_owned);
-        (choice["index"].as_u64().expect("an index"), (text.as_str().expect("a text").to_owned(), reason))
-    });
-    choices.collect()
-}
-
-/// A request with changes.
-pub fn with(body: &Value, changes: Value) -> Value {
-    let mut body = body.clone();
-    body.as_object_mut().expect("an object").extend(changes.as_object().cloned().expect("an object"));
-    body
 }
 
 /// The same request streamed gives the same.

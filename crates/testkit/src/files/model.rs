@@ -18,13 +18,41 @@ pub const HIDDEN: usize = 48;
 pub const LAYERS: usize = 2;
 pub const VOCAB: usize = 96;
 
+/// How large a decoder is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    pub width: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub hidden: usize,
+    pub layers: usize,
+    pub vocab: usize,
+    pub context: usize,
+}
+
+/// The tiny decoder.
+pub const TINY: Size =
+    Size { width: WIDTH, heads: HEADS, kv_heads: KV_HEADS, hidden: HIDDEN, layers: LAYERS, vocab: VOCAB, context: 128 };
+
+impl Size {
+    /// Bytes of the keys and values of a token in f32.
+    pub const fn bytes_per_token(self) -> u64 {
+        (self.layers * 2 * self.width / self.heads * self.kv_heads * 4) as u64
+    }
+}
+
 /// Its `config.json`.
 pub fn config() -> serde_json::Map<String, serde_json::Value> {
+    config_of(&TINY)
+}
+
+/// The `config.json` of a decoder of this size.
+pub fn config_of(size: &Size) -> serde_json::Map<String, serde_json::Value> {
     let config = json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "float32",
-        "hidden_size": WIDTH, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
-        "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS, "vocab_size": VOCAB,
-        "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+        "hidden_size": size.width, "num_attention_heads": size.heads, "num_key_value_heads": size.kv_heads,
+        "intermediate_size": size.hidden, "num_hidden_layers": size.layers, "vocab_size": size.vocab,
+        "max_position_embeddings": size.context, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
         "tie_word_embeddings": false, "bos_token_id": 1, "eos_token_id": 2,
     });
     config.as_object().cloned().unwrap_or_default()
@@ -32,28 +60,34 @@ pub fn config() -> serde_json::Map<String, serde_json::Value> {
 
 /// Its tensors in f32 under the names of Hugging Face checkpoints.
 pub fn tensors(seed: u64) -> Vec<Tensor> {
+    tensors_of(&TINY, seed)
+}
+
+/// The tensors of a decoder of this size.
+pub fn tensors_of(size: &Size, seed: u64) -> Vec<Tensor> {
+    let Size { width, heads, kv_heads, hidden, layers, vocab, .. } = *size;
     let mut random = Random::new(seed);
     let mut list = Vec::new();
     let mut add = |name: String, shape: &[usize]| {
         let data = random.weights(shape.iter().product());
         list.push(Tensor::new(&name, "F32", shape, data));
     };
-    let kv = WIDTH / HEADS * KV_HEADS;
-    add("model.embed_tokens.weight".into(), &[VOCAB, WIDTH]);
-    for layer in 0..LAYERS {
+    let kv = width / heads * kv_heads;
+    add("model.embed_tokens.weight".into(), &[vocab, width]);
+    for layer in 0..layers {
         let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
-        add(name("input_layernorm"), &[WIDTH]);
-        add(name("self_attn.q_proj"), &[WIDTH, WIDTH]);
-        add(name("self_attn.k_proj"), &[kv, WIDTH]);
-        add(name("self_attn.v_proj"), &[kv, WIDTH]);
-        add(name("self_attn.o_proj"), &[WIDTH, WIDTH]);
-        add(name("post_attention_layernorm"), &[WIDTH]);
-        add(name("mlp.gate_proj"), &[HIDDEN, WIDTH]);
-        add(name("mlp.up_proj"), &[HIDDEN, WIDTH]);
-        add(name("mlp.down_proj"), &[WIDTH, HIDDEN]);
+        add(name("input_layernorm"), &[width]);
+        add(name("self_attn.q_proj"), &[width, width]);
+        add(name("self_attn.k_proj"), &[kv, width]);
+        add(name("self_attn.v_proj"), &[kv, width]);
+        add(name("self_attn.o_proj"), &[width, width]);
+        add(name("post_attention_layernorm"), &[width]);
+        add(name("mlp.gate_proj"), &[hidden, width]);
+        add(name("mlp.up_proj"), &[hidden, width]);
+        add(name("mlp.down_proj"), &[width, hidden]);
     }
-    add("model.norm.weight".into(), &[WIDTH]);
-    add("lm_head.weight".into(), &[VOCAB, WIDTH]);
+    add("model.norm.weight".into(), &[width]);
+    add("lm_head.weight".into(), &[vocab, width]);
     list
 }
 

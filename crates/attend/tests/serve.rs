@@ -159,6 +159,30 @@ fn vectors_are_those_of_the_command_line() {
 }
 
 #[test]
+fn models_come_and_go() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = tiny(folder.path(), "llama-gqa", json!({}));
+    let path = model.to_str().expect("text");
+    let mut command = attend(folder.path());
+    command.args(["serve", "--port", "0", "--load-on-demand", "--keep-alive", "0", "-m", &format!("a,alias={path}")]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+    let mut first = String::new();
+    lines.read_line(&mut first).expect("a line");
+    let address = first.trim().strip_prefix("listening on http://").expect("an address").to_owned();
+    let serving = Serving { child, address };
+    for name in ["a", "alias"] {
+        let answer = serving.post("/v1/completions", json!({"model": name, "prompt": "t5", "max_tokens": 3}));
+        assert_eq!(answer["usage"]["completion_tokens"], 3);
+        let mut told = String::new();
+        while !told.contains("unloaded: a") {
+            assert_ne!(lines.read_line(&mut told).expect("a line"), 0, "{told}");
+        }
+        assert!(told.contains("ready: a"), "{told}");
+    }
+}
+
+#[test]
 #[cfg(unix)]
 fn a_socket_is_there_until_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -210,6 +234,9 @@ fn mistakes_are_said_before_anything_is_loaded() {
     let serve = |arguments: &[&str]| ran(attend(folder.path()).arg("serve").args(arguments));
     assert!(serve(&["-m", path, "-m", path]).error(2).contains("two models have the name"));
     assert!(serve(&["-m", "=x"]).error(2).contains("NAME=MODEL"));
+    assert!(serve(&["-m", &format!("a,b={path}"), "-m", &format!("b={path}")]).error(2).contains("\"b\""));
+    assert!(serve(&["--keep-alive", "soon"]).error(2).contains("--keep-alive"));
+    assert!(serve(&["--max-models", "0"]).error(2).contains("--max-models"));
     assert!(serve(&["--port", "99999"]).error(2).contains("--port"));
     assert!(serve(&["--api-key-file", "/does/not/exist"]).error(1).contains("/does/not/exist"));
     let empty = folder.path().join("keys");

@@ -14,6 +14,18 @@ pub fn keep_freed_memory() {
     }
 }
 
+/// Gives the system back what the process has freed and kept: after something large has gone that does not come again soon.
+/// Does something with glibc only.
+pub fn give_freed_memory_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: it may be called at any time, from any thread; what is in use stays.
+        unsafe {
+            libc::malloc_trim(0);
+        }
+    }
+}
+
 /// The largest buffer that is kept: glibc's own limit.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGEST: i32 = 32 << 20;

@@ -34,7 +34,7 @@ pub use chunks::add_scaled;
 pub use dtype::DType;
 pub use error::KernelError;
 pub use gemm::{View, gemm};
-pub use heap::keep_freed_memory;
+pub use heap::{give_freed_memory_back, keep_freed_memory};
 pub use isa::{Isa, Machine, available, choose, machine, replaced};
 pub use mask::Mask;
 pub use matrix::{Affine, Compute, Matrix, MatrixBuilder, matmul_all};

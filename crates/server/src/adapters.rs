@@ -4,10 +4,9 @@
 //! that run when their adapter is taken away end as they would have.
 
 use crate::failure::Failure;
-use crate::front::app::App;
+use crate::front::app::{App, Attach, Entry};
 use crate::front::reply;
 use crate::front::routes::Asked;
-use crate::host::Model;
 use crate::host::adapter::{Adapter, AdapterAt};
 use crate::openai::models::describe;
 use axum::body::Body;
@@ -15,6 +14,7 @@ use axum::http::{Response, StatusCode};
 use serde_json::{Value, json};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bytes of an adapter's name.
 const NAME: usize = 256;
@@ -32,29 +32,35 @@ pub async fn load(asked: Asked) -> Result<Response<Body>, Failure> {
     let replaces = fields.flag("load_inplace")?.unwrap_or(false);
     fields.end()?;
     let folder = folder(&app)?;
-    let base = app.model(base.as_deref())?;
+    let base = app.entry(base.as_deref())?;
     if base.adapter.is_some() {
         return Err(Failure::field("model", format!("{:?} is an adapter itself", base.name)));
     }
     check_name(&name)?;
-    app.change(|models| room(models, (&base, &name), replaces, app.limits.adapters))?;
+    app.change(|entries| room(entries, (&base, &name), replaces, app.limits.adapters))?;
+    // What was brought while the server runs would be lost with its model.
+    let (model, lease) = app.lease(&base).await?;
+    let lease = lease.pinned();
     let (root, own) = (folder.clone(), name.clone());
     let find = move || Ok(AdapterAt { name: own, path: within(&root, &path)?, strength });
-    let held = base.read_adapter(find).await.map_err(|failure| relative(failure, &folder))?;
+    let held = model.read_adapter(find).await.map_err(|failure| relative(failure, &folder))?;
     let adapter = Arc::new(Adapter::new(&base.name, app.figures.of_adapter(&base.name, &name)));
     let notices = held.notices.clone();
     adapter.set(held);
-    let model = base.with_adapter(name, adapter);
+    let bytes = adapter.held().map_or(0, |held| held.bytes);
+    let attach = Attach { base: base.name.clone(), own: Some((adapter, lease)) };
+    let entry = Entry { name, aliases: Vec::new(), created: now(), seat: base.seat, adapter: Some(attach) };
+    let entry = Arc::new(entry);
     // Another may have come by the name, or taken the room, while the files were read.
-    let before = app.change(|models| {
-        room(models, (&base, &model.name), replaces, app.limits.adapters)?;
-        let before = models.iter().position(|known| known.name == model.name).map(|at| models.remove(at));
-        models.push(Arc::clone(&model));
+    let before = app.change(|entries| {
+        room(entries, (&base, &entry.name), replaces, app.limits.adapters)?;
+        let before = entries.iter().position(|known| known.name == entry.name).map(|at| entries.remove(at));
+        entries.push(Arc::clone(&entry));
         Ok::<_, Failure>(before)
     })?;
-    before.iter().for_each(|before| forget(before));
-    app.log.say("info", "adapter", json!({"model": base.name, "adapter": model.name, "bytes": model.bytes()}));
-    let mut object = describe(&model);
+    before.iter().for_each(|before| forget(&app, before));
+    app.log.say("info", "adapter", json!({"model": base.name, "adapter": entry.name, "bytes": bytes}));
+    let mut object = describe(&app, &entry);
     object["notices"] = json!(notices.iter().map(|text| shown(text, &folder)).collect::<Vec<String>>());
     Ok(reply::json(StatusCode::OK, &object))
 }
@@ -69,16 +75,16 @@ pub async fn unload(asked: Asked) -> Result<Response<Body>, Failure> {
     fields.ignore(&["lora_int_id"]);
     fields.end()?;
     folder(&app)?;
-    let gone = app.change(|models| {
-        let at = models.iter().position(|model| model.adapter.is_some() && model.name == name)?;
-        Some(models.remove(at))
+    let gone = app.change(|entries| {
+        let at = entries.iter().position(|entry| entry.adapter.is_some() && entry.name == name)?;
+        Some(entries.remove(at))
     });
     let gone = gone.ok_or_else(|| {
         let shown: String = name.chars().take(120).collect();
         let failure = Failure::new(StatusCode::NOT_FOUND, format!("there is no adapter {shown:?}"));
         Failure { param: Some("lora_name".into()), ..failure }.code("model_not_found")
     })?;
-    forget(&gone);
+    forget(&app, &gone);
     if let Some(adapter) = &gone.adapter {
         app.figures.forget_adapter(&adapter.base, &gone.name);
         app.log.say("info", "adapter", json!({"model": adapter.base, "adapter": gone.name, "bytes": 0}));
@@ -87,8 +93,17 @@ pub async fn unload(asked: Asked) -> Result<Response<Body>, Failure> {
     Ok(reply::json(StatusCode::OK, &object))
 }
 
-fn forget(gone: &Model) {
-    gone.adapter.iter().for_each(|adapter| gone.forget(adapter));
+/// Drops what was kept for an adapter that nobody can name any more.
+fn forget(app: &App, gone: &Entry) {
+    let model = app.look(gone);
+    if let Some((model, adapter)) = model.as_ref().and_then(|model| Some((model, model.adapter.as_ref()?))) {
+        model.forget(adapter);
+    }
+}
+
+/// Seconds of Unix time.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// The folder that adapters are loaded from.
@@ -111,13 +126,13 @@ fn check_name(name: &str) -> Result<(), Failure> {
 }
 
 /// Whether an adapter of this name may join.
-fn room(models: &[Arc<Model>], (base, name): (&Model, &str), replaces: bool, most: usize) -> Result<(), Failure> {
-    let known = models.iter().find(|model| model.name == name);
-    let own = |model: &Model| model.adapter.as_ref().is_some_and(|adapter| adapter.base == base.name);
+fn room(entries: &[Arc<Entry>], (base, name): (&Entry, &str), replaces: bool, most: usize) -> Result<(), Failure> {
+    let known = entries.iter().find(|entry| entry.answers_to(name));
+    let own = |entry: &Entry| entry.adapter.as_ref().is_some_and(|adapter| adapter.base == base.name);
     match known {
         Some(known) if replaces && own(known) => Ok(()),
         Some(_) => Err(Failure::field("lora_name", format!("the name {name:?} is taken")).code("name_taken")),
-        None if models.iter().filter(|model| model.adapter.is_some()).count() >= most => {
+        None if entries.iter().filter(|entry| entry.adapter.is_some()).count() >= most => {
             Err(Failure::field("lora_name", format!("there are {most} adapters already")).code("too_many_adapters"))
         }
         None => Ok(()),

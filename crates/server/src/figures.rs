@@ -37,6 +37,8 @@ pub struct Figures {
 
 #[derive(Debug, Clone)]
 struct Families {
+    loaded: Family<OfModel, Gauge>,
+    bytes: Family<OfModel, Gauge>,
     running: Family<OfModel, Gauge>,
     waiting: Family<OfModel, Gauge>,
     kv_tokens: Family<OfModel, Gauge>,
@@ -62,6 +64,10 @@ struct Families {
 /// The figures of one model.
 #[derive(Debug, Clone)]
 pub struct ModelFigures {
+    /// Whether it is in memory.
+    pub loaded: Gauge,
+    /// The most bytes that it takes there.
+    pub bytes: Gauge,
     /// Requests that are worked on.
     pub running: Gauge,
     /// Requests that have not begun.
@@ -89,6 +95,23 @@ pub struct ModelFigures {
     pub queued: Histogram,
 }
 
+impl ModelFigures {
+    /// It is in memory.
+    pub fn present(&self, bytes: u64) {
+        self.loaded.set(1);
+        self.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// It is not, and nothing is held for it.
+    pub fn absent(&self) {
+        let ModelFigures { loaded, bytes, running, kv_tokens, kv_tokens_limit, .. } = self;
+        let ModelFigures { kv_bytes, kv_bytes_limit, prefix_bytes, .. } = self;
+        for gauge in [loaded, bytes, running, kv_tokens, kv_tokens_limit, kv_bytes, kv_bytes_limit, prefix_bytes] {
+            gauge.set(0);
+        }
+    }
+}
+
 /// From a tenth of a millisecond to over a minute.
 fn times() -> Histogram {
     Histogram::new(exponential_buckets(1e-4, 2.0, 20))
@@ -101,6 +124,8 @@ impl Families {
             registry.register(name, help, family.clone());
             family
         };
+        let loaded = gauge("model_loaded", "Whether the model is in memory");
+        let bytes = gauge("model_bytes", "The most bytes that the model takes while it is in memory");
         let running = gauge("requests_running", "Requests that are worked on");
         let waiting = gauge("requests_waiting", "Requests that have not begun");
         let kv_tokens = gauge("kv_tokens", "Tokens whose keys and values are held");
@@ -132,6 +157,8 @@ impl Families {
         let inter_token = time("inter_token_latency", "Between two tokens of an answer");
         let queued = time("queue_time", "From a request's arrival to its beginning");
         Families {
+            loaded,
+            bytes,
             running,
             waiting,
             kv_tokens,
@@ -176,6 +203,8 @@ impl Figures {
         let of = OfModel { model: name.to_owned() };
         let families = &self.models;
         ModelFigures {
+            loaded: families.loaded.get_or_create_owned(&of),
+            bytes: families.bytes.get_or_create_owned(&of),
             running: families.running.get_or_create_owned(&of),
             waiting: families.waiting.get_or_create_owned(&of),
             kv_tokens: families.kv_tokens.get_or_create_owned(&of),

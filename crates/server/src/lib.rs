@@ -31,5 +31,6 @@ pub use front::log::Log;
 pub use front::serve::{Options, Server, stop_signal};
 pub use front::tls::Tls;
 pub use host::adapter::AdapterAt;
+pub use host::roster::{Keep, Offer, Policy, Tell};
 pub use host::{Loader, Model, Parts};
 pub use limits::Limits;

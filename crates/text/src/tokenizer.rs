@@ -39,6 +39,8 @@ pub(crate) struct Roles {
     pub mask: Option<u32>,
     /// Every id that ends generation.
     pub ends: BTreeSet<u32>,
+    /// What stands around a gap that is to be filled, where the file says it.
+    pub infill: Option<[u32; 3]>,
     /// Said by the file; otherwise what the post-processor does.
     pub add_bos: Option<bool>,
 }
@@ -342,6 +344,11 @@ impl Tokenizer {
     /// What a masked language model fills in.
     pub fn mask(&self) -> Option<u32> {
         self.parts.roles.mask
+    }
+
+    /// What stands around a gap, where the file says it: see [`crate::Infill`].
+    pub(crate) fn infill_ids(&self) -> Option<[u32; 3]> {
+        self.parts.roles.infill
     }
 
     /// Every id that ends generation: the end of the sequence, of the turn, of the message.

@@ -5,12 +5,13 @@ use super::interrupt::Graceful;
 use super::options::{self, AdapterArg, ComputeArgs, ModelArg};
 use super::session::{self, Session};
 use super::{error, screen, values};
-use crate::models::DEFAULT_MODEL;
+use crate::models::{self, DEFAULT_MODEL, Folder, Found};
 use anyhow::{Context, Result, anyhow};
 use attend_server::{AdapterAt, Keys, Limits, Listen, Loader, Log, Model, Options, Parts, Server, Tls};
+use attend_server::{Keep, Offer, Policy, Tell};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use std::sync::Arc;
   attend serve -m model.gguf --port 9000
   attend serve -m chat=model.gguf -m all-MiniLM-L6-v2 --api-key-file keys.txt --host 0.0.0.0
   attend serve -m model.gguf --adapter law=adapters/law --adapter jokes=adapters/jokes=0.7
+  attend serve -m chat,gpt-4o=model.gguf -m code=coder.gguf --load-on-demand --keep-alive 5m --max-models 1
   attend serve --host 0.0.0.0 --port 443 --tls-cert chain.pem --tls-key key.pem --api-key-file keys.txt
   attend serve --unix-socket /run/user/1000/attend.sock
   curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
@@ -30,9 +32,9 @@ A browser that opens its address gets a page to chat with the models. It listens
 otherwise. Standard output says where, and within which limits; standard error carries a line of JSON for each request. \
 docs/serve.md has every route.")]
 pub struct ServeArgs {
-    /// A model, and the name that requests call it by [default name: its own]; the first answers where none is named (may
+    /// A model, and the names that requests call it by [default name: its own]; the first answers where none is named (may
     /// be repeated)
-    #[arg(short, long, value_name = "[NAME=]MODEL", value_parser = OsStringValueParser::new().try_map(named))]
+    #[arg(short, long, value_name = "[NAME[,NAME...]=]MODEL", value_parser = OsStringValueParser::new().try_map(named))]
     pub model: Vec<Named>,
     /// The address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
@@ -73,6 +75,19 @@ pub struct ServeArgs {
     /// Lets requests load adapters from this folder, and unload any
     #[arg(long, value_name = "DIR")]
     pub allow_adapter_loading: Option<PathBuf>,
+    /// Loads each model when it is asked for; requests wait for it
+    #[arg(long)]
+    pub load_on_demand: bool,
+    /// How long a model stays in memory behind its last request, as in 300, 5m or 1h30m; 0: until its answer, -1: for ever
+    /// [default: for ever]
+    #[arg(long, value_name = "TIME", value_parser = keep_alive, allow_hyphen_values = true)]
+    pub keep_alive: Option<Keep>,
+    /// The most models in memory; the one that was not used for longest makes room for another
+    #[arg(long, value_name = "N", value_parser = values::at_least_one, allow_negative_numbers = true)]
+    pub max_models: Option<usize>,
+    /// The most memory that models may take together, with all that may be kept of keys and values, as in 24GB
+    #[arg(long, value_name = "BYTES", value_parser = values::size)]
+    pub model_memory: Option<u64>,
     /// Requests of a model that may wait; the next is refused
     #[arg(long, value_name = "N", default_value = "128", value_parser = values::at_least_one, allow_negative_numbers = true)]
     pub queue: usize,
@@ -87,17 +102,28 @@ pub struct ServeArgs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     pub name: String,
+    /// Other names for it.
+    pub aliases: Vec<String>,
     pub model: OsString,
+}
+
+fn keep_alive(word: &str) -> Result<Keep, String> {
+    Keep::parse(word).ok_or_else(|| "seconds are wanted, or a time as in 5m".into())
 }
 
 fn named(word: OsString) -> Result<Named, String> {
     let split = word.to_str().filter(|_| !Path::new(&word).exists()).and_then(|text| text.split_once('='));
     match split {
-        Some((name, model)) if !name.is_empty() && !model.is_empty() && !name.contains(char::is_control) => {
-            Ok(Named { name: name.to_owned(), model: model.into() })
+        Some((names, model)) if !model.is_empty() && !names.contains(char::is_control) => {
+            let mut names: Vec<String> = names.split(',').map(|name| name.trim().to_owned()).collect();
+            if names.iter().any(String::is_empty) {
+                return Err("NAME=MODEL is wanted".into());
+            }
+            let name = names.remove(0);
+            Ok(Named { name, aliases: names, model: model.into() })
         }
         Some(_) => Err("NAME=MODEL is wanted".into()),
-        None => Ok(Named { name: own_name(&word), model: word }),
+        None => Ok(Named { name: own_name(&word), aliases: Vec::new(), model: word }),
     }
 }
 
@@ -117,6 +143,12 @@ fn named_adapter(word: OsString) -> Result<NamedAdapter, String> {
     Ok(NamedAdapter { name: name.to_owned(), adapter: options::adapter(path.into())? })
 }
 
+impl Named {
+    fn names(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.name).chain(&self.aliases)
+    }
+}
+
 /// Each adapter with the name of its model; no two names of models or adapters are the same.
 fn adapters(args: &ServeArgs, models: &[Named]) -> Result<Vec<(String, AdapterAt)>> {
     let mut found: Vec<(String, AdapterAt)> = Vec::new();
@@ -129,7 +161,7 @@ fn adapters(args: &ServeArgs, models: &[Named]) -> Result<Vec<(String, AdapterAt
             (None, Some(first)) if !name.contains(':') => (first.name.clone(), name.clone()),
             _ => return Err(usage(format!("--adapter {name:?}: there is no model of the name before the colon"))),
         };
-        if models.iter().any(|model| model.name == name) || found.iter().any(|(_, at)| at.name == name) {
+        if models.iter().flat_map(Named::names).any(|own| *own == name) || found.iter().any(|(_, at)| at.name == name) {
             return Err(usage(format!("--adapter: the name {name:?} is taken; give another")));
         }
         found.push((model, AdapterAt { name, path: path.clone(), strength: *strength }));
@@ -150,27 +182,36 @@ fn own_name(word: &OsString) -> String {
 
 pub fn run(args: &ServeArgs) -> Result<bool> {
     let models = if args.model.is_empty() { vec![default_model()] } else { args.model.clone() };
-    if let Some(twice) =
-        models.iter().enumerate().find(|(at, model)| models[..*at].iter().any(|m| m.name == model.name))
-    {
-        return Err(usage(format!("two models have the name {:?}; give one another (-m NAME=MODEL)", twice.1.name)));
+    let names: Vec<&String> = models.iter().flat_map(Named::names).collect();
+    if let Some((_, twice)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+        return Err(usage(format!("two models have the name {twice:?}; give one another (-m NAME=MODEL)")));
     }
     let adapters = adapters(args, &models)?;
     let keys = keys(args)?;
     session::prepare(&args.compute)?;
     let limits = Limits { queue: args.queue, ..Limits::default() };
     let mut draft = args.draft.clone();
-    let loaders = models.into_iter().map(|Named { name, model }| (name, loader(args, model, draft.take()))).collect();
+    let offer = |Named { name, aliases, model }: Named| {
+        let size = size(&model);
+        Offer { name, aliases, size, loader: loader(args, model, draft.take()) }
+    };
+    let offers = models.into_iter().map(offer).collect();
     let log = if args.no_log { Log::none() } else { Log::to(Box::new(std::io::stderr())).context("no thread")? };
     let options = Options {
         listen: listen(args)?,
         keys,
         limits,
         log: Arc::new(log),
-        models: loaders,
+        models: offers,
+        policy: Policy {
+            on_demand: args.load_on_demand,
+            keep_alive: args.keep_alive,
+            most_models: args.max_models,
+            most_bytes: args.model_memory,
+        },
         adapters,
         adapter_folder: args.allow_adapter_loading.clone(),
-        loaded: Arc::new(|model| say(&ready(model))),
+        tell: Tell { loaded: Arc::new(|model| say(&ready(model))), unloaded: Arc::new(unloaded) },
     };
     let open = options.keys.is_empty() && args.unix_socket.is_none() && !is_loopback(&args.host);
     let server = Server::bind(options).map_err(|message| anyhow!(message))?;
@@ -185,7 +226,7 @@ pub fn run(args: &ServeArgs) -> Result<bool> {
 }
 
 fn default_model() -> Named {
-    Named { name: DEFAULT_MODEL.name.into(), model: DEFAULT_MODEL.name.into() }
+    Named { name: DEFAULT_MODEL.name.into(), aliases: Vec::new(), model: DEFAULT_MODEL.name.into() }
 }
 
 fn keys(args: &ServeArgs) -> Result<Keys> {
@@ -215,13 +256,38 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}").and_then(|()| std::io::stdout().flush());
 }
 
+/// A model was put out of memory: what it took is for others.
+fn unloaded(name: &str) {
+    attend_kernels::give_freed_memory_back();
+    say(&format!("unloaded: {name}"));
+}
+
+/// Bytes of a model's files, where they are on this machine already.
+fn size(model: &OsStr) -> Option<u64> {
+    let path = match models::parse(model).ok()? {
+        models::Wanted::Path(path) => path,
+        _ => match models::find(model, &Folder::locate().ok()?).ok()? {
+            Found::At(path) => path,
+            Found::ToFetch(_) => return None,
+        },
+    };
+    let data = path.metadata().ok()?;
+    if data.is_file() {
+        return Some(data.len());
+    }
+    let weights =
+        |path: &Path| path.extension().is_some_and(|kind| kind == "safetensors" || kind == "gguf" || kind == "bin");
+    let files = path.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| weights(path));
+    Some(files.filter_map(|path| Some(path.metadata().ok()?.len())).sum())
+}
+
 /// How a model is brought into memory, on its own thread.
 fn loader(args: &ServeArgs, model: OsString, draft: Option<OsString>) -> Loader {
     let (compute, memory) = (args.compute.clone(), (args.kv_memory, args.prefix_cache));
     Box::new(move || {
         let parts = parts(&model, &compute, memory).and_then(|parts| {
-            let draft = draft.map(|draft| {
-                let parts = parts_of_draft(&draft, &compute).context("--draft")?;
+            let draft = draft.as_ref().map(|draft| {
+                let parts = parts_of_draft(draft, &compute).context("--draft")?;
                 Ok::<_, anyhow::Error>(Box::new(parts))
             });
             Ok(Parts { draft: draft.transpose()?, ..parts })
@@ -278,6 +344,9 @@ mod tests {
     #[test]
     fn names_are_given_or_the_models_own() {
         let read = |word: &str| named(word.into()).map(|named| (named.name, named.model));
+        let several = named("chat, gpt-4o,default=owner/repo".into()).expect("names");
+        assert_eq!((several.name.as_str(), several.aliases.join(" ").as_str()), ("chat", "gpt-4o default"));
+        assert!(named("a,,b=x".into()).is_err() && named(",a=x".into()).is_err());
         assert_eq!(read("chat=owner/repo:Q4_K_M"), Ok(("chat".into(), "owner/repo:Q4_K_M".into())));
         assert_eq!(read("owner/repo"), Ok(("owner/repo".into(), "owner/repo".into())));
         assert_eq!(read("/"), Ok(("/".into(), "/".into())));
@@ -291,7 +360,11 @@ mod tests {
 
     #[test]
     fn adapters_belong_to_the_model_before_the_colon() {
-        let models = ["base", "owner/repo:Q4_K_M"].map(|name| Named { name: name.into(), model: OsString::from(name) });
+        let models = ["base", "owner/repo:Q4_K_M"].map(|name| Named {
+            name: name.into(),
+            aliases: Vec::new(),
+            model: OsString::from(name),
+        });
         let read = |words: &[&str]| -> Result<Vec<(String, String, PathBuf, f64)>, String> {
             let adapter = words.iter().map(|word| named_adapter((*word).into())).collect::<Result<_, _>>()?;
             let args = ServeArgs { adapter, ..args() };

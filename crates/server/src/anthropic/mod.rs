@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::forced::Forced;
 use crate::front::record::Record;
-use crate::front::routes::Asked;
+use crate::front::routes::{Addressed, Asked};
 use crate::front::{reply, sse};
 use crate::functions::Offered;
 use crate::host::Model;
@@ -91,9 +91,9 @@ pub async fn count(asked: Asked) -> Result<Response<Body>, Failure> {
 async fn read(asked: Asked) -> Result<(Arc<Model>, Arc<Record>, Limits, Fields), Failure> {
     let (app, record, mut fields) = asked.fields().await?;
     let name = fields.required_text("model")?;
-    let model = app.model(Some(&name))?;
-    record.model(&model.name);
-    Ok((model, record, app.limits, fields))
+    let entry = app.entry(Some(&name))?;
+    let Addressed { model, record, limits, fields } = Addressed::new(&app, &entry, record, fields).await?;
+    Ok((model, record, limits, fields))
 }
 
 /// What a response says of each request.

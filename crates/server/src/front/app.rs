@@ -5,17 +5,57 @@ use super::log::Log;
 use crate::failure::Failure;
 use crate::figures::Figures;
 use crate::host::Model;
+use crate::host::adapter::Adapter;
+use crate::host::roster::{Lease, Roster};
 use crate::limits::Limits;
 use axum::http::StatusCode;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+/// What a request may name: a model, or an adapter of one.
+#[derive(Debug)]
+pub struct Entry {
+    pub name: String,
+    /// Other names for the same.
+    pub aliases: Vec<String>,
+    /// Seconds of Unix time.
+    pub created: u64,
+    pub seat: usize,
+    pub adapter: Option<Attach>,
+}
+
+/// An adapter that may be named.
+#[derive(Debug)]
+pub struct Attach {
+    /// The name of its model.
+    pub base: String,
+    /// What a request has loaded, with what keeps its model in memory; None: it comes with its model.
+    pub own: Option<(Arc<Adapter>, Lease)>,
+}
+
+impl Entry {
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
+
+    /// The model under this name, of one that is in memory.
+    fn of(&self, model: Arc<Model>) -> Option<Arc<Model>> {
+        let adapter = match &self.adapter {
+            None => return Some(model),
+            Some(Attach { own: Some((adapter, _)), .. }) => Arc::clone(adapter),
+            Some(Attach { own: None, .. }) => model.attached(&self.name)?,
+        };
+        Some(model.with_adapter(self.name.clone(), adapter))
+    }
+}
+
 /// The server as its requests see it.
 #[derive(Debug)]
 pub struct App {
     /// The models in their order, and their adapters behind them.
-    models: RwLock<Vec<Arc<Model>>>,
+    entries: RwLock<Vec<Arc<Entry>>>,
+    pub roster: Arc<Roster>,
     /// Where adapters may be loaded from while it runs; None: nowhere.
     pub adapters: Option<PathBuf>,
     pub limits: Limits,
@@ -31,15 +71,15 @@ pub struct App {
 
 impl App {
     pub fn new(
-        models: Vec<Arc<Model>>,
+        (entries, roster): (Vec<Arc<Entry>>, Arc<Roster>),
         limits: Limits,
         (keys, loopback): (Keys, bool),
         (figures, log): (Figures, Arc<Log>),
     ) -> App {
         let salt = attend_engine::rng::fresh_seed();
         let (stopping, requests) = (AtomicBool::new(false), AtomicU64::new(0));
-        let models = RwLock::new(models);
-        App { models, adapters: None, limits, keys, loopback, figures, log, stopping, salt, requests }
+        let entries = RwLock::new(entries);
+        App { entries, roster, adapters: None, limits, keys, loopback, figures, log, stopping, salt, requests }
     }
 
     /// The same, which loads adapters from this folder when it is asked to.
@@ -48,44 +88,69 @@ impl App {
     }
 
     /// Everything that a request may name: the models, and their adapters behind them.
-    pub fn models(&self) -> Vec<Arc<Model>> {
-        self.models.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The models without their adapters.
-    pub fn bases(&self) -> Vec<Arc<Model>> {
-        let mut models = self.models();
-        models.retain(|model| model.adapter.is_none());
-        models
+    pub fn bases(&self) -> Vec<Arc<Entry>> {
+        let mut entries = self.entries();
+        entries.retain(|entry| entry.adapter.is_none());
+        entries
     }
 
-    /// The model of this name, or the first where none is named.
+    /// What has this name, or the first model where none is named.
     ///
     /// # Errors
-    /// A name that no model has.
-    pub fn model(&self, name: Option<&str>) -> Result<Arc<Model>, Failure> {
-        let models = self.models();
+    /// A name that nothing has.
+    pub fn entry(&self, name: Option<&str>) -> Result<Arc<Entry>, Failure> {
+        let entries = self.entries();
         let found = match name {
-            Some(name) => models.iter().find(|model| model.name == name),
-            None => models.first(),
+            Some(name) => entries.iter().find(|entry| entry.answers_to(name)),
+            None => entries.first(),
         };
         found.cloned().ok_or_else(|| {
             let shown: String = name.unwrap_or_default().chars().take(120).collect();
-            let known: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+            let known: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
             let message = format!("there is no model {shown:?}; this server has {}", known.join(", "));
             let status = StatusCode::NOT_FOUND;
             Failure { param: Some("model".into()), ..Failure::new(status, message) }.code("model_not_found")
         })
     }
 
+    /// The model of an entry as it is in memory, or on its way there. Whoever looks must not keep it.
+    pub fn look(&self, entry: &Entry) -> Option<Arc<Model>> {
+        self.roster.peek(entry.seat).and_then(|model| entry.of(model))
+    }
+
+    /// What the model of an entry does, in a word or some.
+    pub fn status(&self, entry: &Entry) -> &'static str {
+        match (self.roster.trouble(entry.seat), self.roster.peek(entry.seat)) {
+            (Some(trouble), _) => trouble,
+            (None, None) => "unloaded",
+            (None, Some(model)) => model.trouble().unwrap_or("ready"),
+        }
+    }
+
+    /// The model of an entry for a request, which keeps it in memory.
+    ///
+    /// # Errors
+    /// As [`Roster::lease`].
+    pub async fn lease(&self, entry: &Entry) -> Result<(Arc<Model>, Lease), Failure> {
+        let (model, lease) = self.roster.lease(entry.seat).await?;
+        let model = entry.of(model).ok_or_else(|| Failure::fault("an adapter did not come with its model"))?;
+        Ok((model, lease))
+    }
+
     /// Changes what may be named, while nobody looks.
-    pub fn change<T>(&self, change: impl FnOnce(&mut Vec<Arc<Model>>) -> T) -> T {
-        change(&mut self.models.write().unwrap_or_else(PoisonError::into_inner))
+    pub fn change<T>(&self, change: impl FnOnce(&mut Vec<Arc<Entry>>) -> T) -> T {
+        change(&mut self.entries.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes no new work from now on.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.roster.stop();
     }
 
     pub fn is_stopping(&self) -> bool {

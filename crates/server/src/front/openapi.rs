@@ -29,9 +29,11 @@ pub enum Holds {
     Choice,
     /// A flag or a word.
     Think,
+    /// Seconds or a text.
+    Time,
 }
 
-use Holds::{Choice, Content, Count, Flag, Format, List, Number, Object, Prompt, Text, Texts, Think};
+use Holds::{Choice, Content, Count, Flag, Format, List, Number, Object, Prompt, Text, Texts, Think, Time};
 
 /// A route that takes a body: its path, what it does, the fields that it must have, and those that it may.
 pub type Route = (&'static str, &'static str, &'static [Field], &'static [&'static [Field]]);
@@ -85,7 +87,7 @@ const CONSTRAINTS: &[Field] = &[
 const STREAM: &[Field] = &[("stream", Flag), ("stream_options", Object)];
 const MODEL: &[Field] = &[("model", Text)];
 const CUT: &[Field] = &[("truncate", Flag)];
-const OLLAMA: &[Field] = &[("options", Object), ("stream", Flag), ("format", Format)];
+const OLLAMA: &[Field] = &[("options", Object), ("stream", Flag), ("format", Format), ("keep_alive", Time)];
 
 /// Routes that take one.
 pub const ROUTES: &[Route] = &[
@@ -95,7 +97,13 @@ pub const ROUTES: &[Route] = &[
         &[("prompt", Prompt)],
         &[
             MODEL,
-            &[("max_tokens", Count(0, 1 << 20)), ("echo", Flag), ("logprobs", Count(0, 20))],
+            &[
+                ("suffix", Text),
+                ("max_tokens", Count(0, 1 << 20)),
+                ("echo", Flag),
+                ("logprobs", Count(0, 20)),
+                ("best_of", Count(1, 16)),
+            ],
             CHOOSING,
             CONSTRAINTS,
             STREAM,
@@ -237,7 +245,7 @@ pub const ROUTES: &[Route] = &[
         "/api/generate",
         "Answers a prompt",
         &[("model", Text)],
-        &[&[("prompt", Text), ("system", Text), ("raw", Flag), ("think", Think)], OLLAMA],
+        &[&[("prompt", Text), ("suffix", Text), ("system", Text), ("raw", Flag), ("think", Think)], OLLAMA],
     ),
     (
         "/api/chat",
@@ -303,6 +311,7 @@ fn schema(holds: Holds) -> Value {
         List => json!({"type": "array"}),
         Format | Choice => json!({"oneOf": [text(), {"type": "object"}]}),
         Think => json!({"oneOf": [{"type": "boolean"}, text()]}),
+        Time => json!({"oneOf": [{"type": "number"}, text()]}),
         Content => json!({"oneOf": [text(), {"type": "array"}]}),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::app::App;
 use crate::figures::Answered;
+use crate::host::roster::{Keep, Lease};
 use crate::limits::Limits;
 use serde_json::json;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -23,6 +24,8 @@ pub struct Record {
     pub answer_tokens: AtomicUsize,
     complete: std::sync::atomic::AtomicBool,
     detail: Mutex<Option<String>>,
+    /// What keeps the model in memory.
+    lease: OnceLock<Lease>,
 }
 
 impl Record {
@@ -41,6 +44,7 @@ impl Record {
             answer_tokens: AtomicUsize::new(0),
             complete: false.into(),
             detail: Mutex::new(None),
+            lease: OnceLock::new(),
         })
     }
 
@@ -58,6 +62,18 @@ impl Record {
 
     pub fn model(&self, model: &str) {
         let _ = self.model.set(model.to_owned());
+    }
+
+    /// The model stays in memory as long as this record.
+    pub fn hold(&self, lease: Lease) {
+        let _ = self.lease.set(lease);
+    }
+
+    /// The model stays so long behind this request.
+    pub fn keep(&self, keep: Keep) {
+        if let Some(lease) = self.lease.get() {
+            lease.keep(keep);
+        }
     }
 
     /// Who asks, as [`super::guard::Keys::check`] counts.

@@ -1,6 +1,6 @@
 //! Which path is answered by what.
 
-use super::app::App;
+use super::app::{App, Entry};
 use super::record::Record;
 use super::reply::{self, Shape};
 use crate::failure::Failure;
@@ -54,8 +54,8 @@ impl Asked {
     /// As [`Asked::fields`]; a model that is not there.
     pub async fn of_model(self) -> Result<Addressed, Failure> {
         let (app, record, mut fields) = self.fields().await?;
-        let model = app.model(fields.text("model")?.as_deref())?;
-        Ok(Addressed::new(&app, model, record, fields))
+        let entry = app.entry(fields.text("model")?.as_deref())?;
+        Addressed::new(&app, &entry, record, fields).await
     }
 }
 
@@ -68,10 +68,15 @@ pub struct Addressed {
 }
 
 impl Addressed {
-    /// Notes the model in the record.
-    pub fn new(app: &App, model: Arc<Model>, record: Arc<Record>, fields: Fields) -> Addressed {
-        record.model(&model.name);
-        Addressed { model, record, limits: app.limits, fields }
+    /// Notes the model in the record, which holds it until the last byte of the answer.
+    ///
+    /// # Errors
+    /// A model that cannot be asked.
+    pub async fn new(app: &App, entry: &Entry, record: Arc<Record>, fields: Fields) -> Result<Addressed, Failure> {
+        record.model(&entry.name);
+        let (model, lease) = app.lease(entry).await?;
+        record.hold(lease);
+        Ok(Addressed { model, record, limits: app.limits, fields })
     }
 
     /// Refuses fields that nobody has taken.
@@ -108,6 +113,7 @@ macro_rules! route {
 pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/", get(route!(Shape::OpenAi, page::answer)))
+        .route("/docs", get(route!(Shape::OpenAi, page::answer)))
         .route("/assets/{name}", get(route!(Shape::OpenAi, page::answer)))
         .route("/health", get(route!(Shape::OpenAi, health)))
         .route("/metrics", get(route!(Shape::OpenAi, metrics)))
@@ -152,11 +158,13 @@ pub fn router(app: Arc<App>) -> Router {
 /// Whether every model answers.
 async fn health(asked: Asked) -> Result<Response<Body>, Failure> {
     let bases = asked.app.bases();
-    let models = bases.iter().map(|model| (model.name.clone(), json!(model.trouble().unwrap_or("ready"))));
+    let roster = &asked.app.roster;
+    let models = bases.iter().map(|entry| (entry.name.clone(), json!(asked.app.status(entry))));
     let models: serde_json::Map<String, serde_json::Value> = models.collect();
     let stopping = asked.app.is_stopping();
-    let loading = bases.iter().any(|model| model.state().is_none());
-    let well = bases.iter().all(|model| model.trouble().is_none());
+    let loads = |entry: &Arc<Entry>| roster.peek(entry.seat).is_some_and(|model| model.state().is_none());
+    let loading = !roster.manages() && bases.iter().any(loads);
+    let well = bases.iter().all(|entry| roster.trouble(entry.seat).is_none());
     let status = match (stopping, loading, well) {
         (true, _, _) => "stopping",
         (false, true, _) => "loading",

@@ -1,6 +1,6 @@
 //! The server: bound, then run until it is told to stop.
 
-use super::app::App;
+use super::app::{App, Attach, Entry};
 use super::clock::{Busy, Clock, Timed};
 use super::guard::{Keys, check_names};
 use super::listen::{Address, Bound, Caller, Listen, Listener, Stream};
@@ -12,8 +12,8 @@ use super::routes;
 use super::tls::greet;
 use crate::failure::Failure;
 use crate::figures::{Answered, Figures};
-use crate::host::adapter::{Adapter, AdapterAt};
-use crate::host::{Adapters, Loader, Model};
+use crate::host::adapter::AdapterAt;
+use crate::host::roster::{Offer, Policy, Roster, Tell};
 use crate::limits::Limits;
 use crate::page;
 use axum::Router;
@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 /// What a server is made of.
@@ -40,14 +40,15 @@ pub struct Options {
     pub keys: Keys,
     pub limits: Limits,
     pub log: Arc<Log>,
-    /// Names, and how each model is brought into memory; the first answers where none is named.
-    pub models: Vec<(String, Loader)>,
+    /// The models; the first answers where none is named.
+    pub models: Vec<Offer>,
+    /// Which of them are in memory.
+    pub policy: Policy,
     /// Adapters that are loaded with them, each with the name of its model.
     pub adapters: Vec<(String, AdapterAt)>,
     /// The folder from which requests may have adapters loaded; None: they may not.
     pub adapter_folder: Option<PathBuf>,
-    /// Called for every model that can be asked.
-    pub loaded: Arc<dyn Fn(&Model) + Send + Sync>,
+    pub tell: Tell,
 }
 
 /// A server with its place.
@@ -106,40 +107,34 @@ impl Server {
         let log = options.log;
         let mut figures = Figures::default();
         figures.count_lost_lines(log.lost());
-        let (mut models, mut adapters) = (Vec::new(), Vec::new());
-        for (name, loader) in options.models {
-            let (failed, log, loaded) = (failed.clone(), Arc::clone(&log), Arc::clone(&options.loaded));
-            let own = (options.limits.queue, figures.of_model(&name));
-            let tell = move |model: &Model| match model.state() {
-                Some(Ok(facts)) => {
-                    let seconds = (facts.load_seconds * 1e3).round() / 1e3;
-                    log.say("info", "loaded", json!({"model": model.name, "seconds": seconds}));
-                    loaded(model);
-                }
-                Some(Err(error)) => drop(failed.send(error.to_owned())),
-                None => {}
+        let mut offers = Vec::new();
+        let (mut entries, mut behind) = (Vec::new(), Vec::new());
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        for (seat, offer) in options.models.into_iter().enumerate() {
+            let entry = |name: &str, aliases: &[String], adapter| {
+                Arc::new(Entry { name: name.to_owned(), aliases: aliases.to_owned(), created, seat, adapter })
             };
-            let own_adapters: Adapters = options
-                .adapters
-                .iter()
-                .filter(|(model, _)| *model == name)
-                .map(|(_, at)| (at.clone(), Arc::new(Adapter::new(&name, figures.of_adapter(&name, &at.name)))))
-                .collect();
-            let named: Vec<_> = own_adapters.iter().map(|(at, own)| (at.name.clone(), Arc::clone(own))).collect();
-            let model =
-                Model::spawn(name, loader, own, own_adapters, tell).map_err(|error| format!("no thread: {error}"))?;
-            adapters.extend(named.into_iter().map(|(name, adapter)| model.with_adapter(name, adapter)));
-            models.push(model);
+            let own = options.adapters.iter().filter(|(model, _)| *model == offer.name);
+            let own: Vec<_> = own.map(|(_, at)| (at.clone(), figures.of_adapter(&offer.name, &at.name))).collect();
+            for (at, _) in &own {
+                behind.push(entry(&at.name, &[], Some(Attach { base: offer.name.clone(), own: None })));
+            }
+            entries.push(entry(&offer.name, &offer.aliases, None));
+            offers.push((offer, own));
         }
-        models.append(&mut adapters);
+        entries.append(&mut behind);
+        let policy = (options.policy, options.limits.queue);
+        let roster = Roster::new(offers, policy, (&figures, Arc::clone(&log)), (options.tell, failed));
+        roster.start().map_err(|error| format!("no thread: {error}"))?;
         // No page in a browser reaches a socket in the file system, whatever name it was asked under.
         let loopback = address.ip().is_some_and(|address| address.ip().is_loopback());
-        let app = App::new(models, options.limits, (options.keys, loopback), (figures, log));
+        let app = App::new((entries, Arc::clone(&roster)), options.limits, (options.keys, loopback), (figures, log));
         let app = Arc::new(app.with_adapters(options.adapter_folder));
         let (stopping, stopped) = watch::channel(false);
         let room = Arc::new(Semaphore::new(options.limits.connections));
         let outcome = tokio::select! {
             never = accept(&listener, &app, &room, &stopped) => match never {},
+            never = roster.tend() => match never {},
             Some(error) = failure.recv() => Err(error),
             () = stop => Ok(()),
         };
@@ -162,7 +157,7 @@ async fn end(app: &App, room: &Semaphore) {
     if tokio::time::timeout(app.limits.grace, room.acquire_many(all)).await.is_ok() {
         return;
     }
-    app.bases().iter().for_each(|model| model.halt());
+    app.roster.halt();
     let _ = tokio::time::timeout(LAST_BYTES, room.acquire_many(all)).await;
 }
 

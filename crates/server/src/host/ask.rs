@@ -19,6 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 pub enum Source {
     Text(String),
     Tokens(Vec<u32>),
+    /// What stands before a gap and what behind it; the answer fills it.
+    Gap(String, String),
     Chat(Box<Render>),
 }
 

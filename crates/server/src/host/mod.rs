@@ -5,11 +5,12 @@ pub mod ask;
 mod health;
 mod prepare;
 mod queue;
+pub mod roster;
 mod tools;
 mod toolset;
 mod turns;
 
-pub use tools::{Parts, Tools};
+pub use tools::{Parts, Tools, no_infill};
 pub use toolset::Toolset;
 
 use crate::failure::Failure;
@@ -24,15 +25,16 @@ use attend_text::{Form, Tokenizer};
 use health::Health;
 use queue::Queue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use turns::Turns;
 
-/// Brings a model into memory.
-pub type Loader = Box<dyn FnOnce() -> Result<Parts, String> + Send>;
+/// Brings a model into memory, as often as that is wanted.
+pub type Loader = Box<dyn Fn() -> Result<Parts, String> + Send>;
 
 /// What is known of a loaded model.
 #[derive(Debug, Clone)]
@@ -52,6 +54,9 @@ pub struct Facts {
     pub parameters: u64,
     /// Bytes of the weights in memory.
     pub weight_bytes: u64,
+    /// The most bytes that it may take: weights, those of a draft model and of adapters that came with it, and all that may
+    /// be kept of keys and values.
+    pub most_bytes: u64,
     pub load_seconds: f64,
     /// What was assumed because no file says it.
     pub notice: Option<String>,
@@ -85,6 +90,14 @@ pub struct Model {
 #[derive(Debug)]
 struct Host {
     state: OnceLock<Result<Facts, String>>,
+    /// Whether the state is known.
+    known: watch::Sender<bool>,
+    /// Its sender goes when the thread has ended.
+    gone: watch::Receiver<()>,
+    /// It was put out on purpose.
+    dismissed: Arc<AtomicBool>,
+    /// The adapters that come with it.
+    adapters: Vec<(String, Arc<Adapter>)>,
     jobs: Mutex<Sender<Job>>,
     queue: Arc<Queue>,
     health: Arc<Health>,
@@ -97,20 +110,26 @@ pub type Adapters = Vec<(AdapterAt, Arc<Adapter>)>;
 const PREPARERS: usize = 2;
 
 impl Model {
-    /// Begins to load a model. `loaded` is called when it can be asked, or cannot be loaded.
+    /// Begins to load a model. Of the last two the first is called when it can be asked, or cannot be loaded, and the second
+    /// when it was put out and its memory is free.
     ///
     /// # Errors
     /// A system that gives no thread.
     pub fn spawn(
         name: String,
-        loader: Loader,
+        loader: Arc<Mutex<Loader>>,
         (queue, figures): (usize, ModelFigures),
         adapters: Adapters,
-        loaded: impl FnOnce(&Model) + Send + 'static,
+        (loaded, unloaded): (impl FnOnce(&Model) + Send + 'static, impl FnOnce(&str) + Send + 'static),
     ) -> std::io::Result<Arc<Model>> {
         let (sender, jobs) = mpsc::channel();
+        let (leaves, gone) = watch::channel(());
         let host = Arc::new(Host {
             state: OnceLock::new(),
+            known: watch::Sender::new(false),
+            gone,
+            dismissed: Arc::default(),
+            adapters: adapters.iter().map(|(at, adapter)| (at.name.clone(), Arc::clone(adapter))).collect(),
             jobs: Mutex::new(sender),
             queue: Queue::new(queue, figures.waiting.clone()),
             health: Arc::new(Health::default()),
@@ -118,18 +137,53 @@ impl Model {
         let model = Arc::new(Model { name, created: now(), adapter: None, host });
         // The thread must not keep the model, and with it the sender of jobs, alive.
         let (weak, health) = (Arc::downgrade(&model), Arc::clone(&model.host.health));
+        let own = figures.clone();
         let tell = move |state: Result<Facts, String>| {
             if let Some(model) = weak.upgrade() {
+                if let Ok(facts) = &state {
+                    own.present(facts.most_bytes);
+                }
                 let _ = model.host.state.set(state);
                 loaded(&model);
+                model.host.known.send_replace(true);
             }
+        };
+        let end = End {
+            host: Arc::downgrade(&model.host),
+            health: Arc::clone(&health),
+            dismissed: Arc::clone(&model.host.dismissed),
+            figures: figures.clone(),
+            name: model.name.clone(),
+            unloaded: Some(Box::new(unloaded)),
+            _leaves: leaves,
         };
         let thread = std::thread::Builder::new().name(format!("model {}", model.name));
         thread.spawn(move || {
-            let _end = End(health.clone());
-            live(loader, jobs, (adapters, figures, health), tell);
+            let _end = end;
+            live(&loader, jobs, (adapters, figures, health), tell);
         })?;
         Ok(model)
+    }
+
+    /// Waits until it can be asked, or cannot be loaded.
+    pub async fn loaded(&self) {
+        // The sender is this model's own.
+        let _ = self.host.known.subscribe().wait_for(|known| *known).await;
+    }
+
+    /// Its sender goes when the model's memory is free.
+    pub fn gone(&self) -> watch::Receiver<()> {
+        self.host.gone.clone()
+    }
+
+    /// It is put out: its thread ends when what it was asked is answered.
+    pub fn dismiss(&self) {
+        self.host.dismissed.store(true, Ordering::SeqCst);
+    }
+
+    /// One of the adapters that came with it.
+    pub fn attached(&self, name: &str) -> Option<Arc<Adapter>> {
+        self.host.adapters.iter().find(|(own, _)| own == name).map(|(_, adapter)| Arc::clone(adapter))
     }
 
     /// An adapter of this model under a name of its own.
@@ -218,7 +272,7 @@ impl Model {
     }
 
     fn send(&self, job: Job) -> Result<(), Failure> {
-        let jobs = self.host.jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let jobs = self.host.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.send(job).map_err(|_| lost())
     }
 
@@ -294,7 +348,7 @@ impl<T> Clone for Reply<T> {
 
 impl<T> Reply<T> {
     fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting<T>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn give(&self, outcome: Result<T, Failure>) {
@@ -318,24 +372,46 @@ fn lost() -> Failure {
     Failure::fault("the model's thread gave no answer")
 }
 
+/// Called with the name of a model that was put out, when its memory is free.
+type Unloaded = Box<dyn FnOnce(&str) + Send>;
+
 /// Says that the thread has ended, however it does.
-struct End(Arc<Health>);
+struct End {
+    host: Weak<Host>,
+    health: Arc<Health>,
+    dismissed: Arc<AtomicBool>,
+    figures: ModelFigures,
+    name: String,
+    unloaded: Option<Unloaded>,
+    _leaves: watch::Sender<()>,
+}
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.end();
+        self.health.end();
+        self.figures.absent();
+        // A panic on the way: nobody is to wait for ever.
+        if let Some(host) = self.host.upgrade() {
+            let _ = host.state.set(Err("loading the model panicked".into()));
+            host.known.send_replace(true);
+        }
+        if let Some(unloaded) = self.unloaded.take()
+            && self.dismissed.load(Ordering::SeqCst)
+        {
+            unloaded(&self.name);
+        }
     }
 }
 
 /// The life of a model's thread.
 fn live(
-    loader: Loader,
+    loader: &Mutex<Loader>,
     jobs: Receiver<Job>,
     (adapters, figures, health): (Adapters, ModelFigures, Arc<Health>),
     tell: impl FnOnce(Result<Facts, String>),
 ) {
     let started = Instant::now();
-    let loaded = catch_unwind(AssertUnwindSafe(loader));
+    let loaded = catch_unwind(AssertUnwindSafe(|| loader.lock().unwrap_or_else(PoisonError::into_inner)()));
     let parts = match loaded.unwrap_or_else(|_| Err("loading the model panicked".into())) {
         Ok(parts) => parts,
         Err(error) => return tell(Err(error)),
@@ -361,7 +437,11 @@ fn live(
         }
     }
     let spec = parts.loaded.model.spec();
+    let drafted = parts.draft.as_ref().map_or(0, |draft| draft.loaded.model.weight_bytes());
+    let weights = parts.loaded.model.weight_bytes() as u64;
+    let beside = attached.iter().fold(drafted as u64, |sum, adapter: &Attached| sum.saturating_add(adapter.bytes));
     let facts = Facts {
+        most_bytes: weights.saturating_add(beside).saturating_add(tools.most_kept()),
         tasks: tasks::Task::ALL.into_iter().filter(|task| task.fits(spec)).collect(),
         context: tools.engine.as_ref().map_or(spec.context, |engine| engine.surroundings().context),
         limits: tools.limits,
@@ -371,7 +451,7 @@ fn live(
         tokenizer: Arc::clone(&parts.tokenizer),
         family: parts.loaded.source.architecture,
         parameters: u64::try_from(parts.loaded.source.parameters()).unwrap_or(u64::MAX),
-        weight_bytes: parts.loaded.model.weight_bytes() as u64,
+        weight_bytes: weights,
         load_seconds: started.elapsed().as_secs_f64(),
         notice: tools.notice().map(str::to_owned),
         adapters: attached,

@@ -8,7 +8,7 @@ use attend_engine::tasks::{Task, TaskModel, TaskOptions};
 use attend_engine::{Engine, EngineOptions, Limits, PrefixCache, Prompt, Variant};
 use attend_model::{Adapter, Loaded};
 use attend_nn::BLOCK_TOKENS;
-use attend_text::{ChatTemplate, EncodeOptions, Form, Render, Tokenizer};
+use attend_text::{ChatTemplate, EncodeOptions, Form, Infill, Render, Tokenizer};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -102,6 +102,13 @@ impl<'m> Tools<'m> {
         Ok(Held { variant, bytes, notices: adapter.notices })
     }
 
+    /// The most bytes of keys and values, with those that are kept for requests that begin alike.
+    pub fn most_kept(&self) -> u64 {
+        let Some(engine) = &self.engine else { return 0 };
+        let held = (self.limits.tokens as u64).saturating_mul(engine.bytes_per_token());
+        held.saturating_add(self.parts.prefix_cache.unwrap_or(held / 4))
+    }
+
     /// The engine, for requests of text.
     ///
     /// # Errors
@@ -151,6 +158,10 @@ impl<'m> Tools<'m> {
                 tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: true }).map_err(encoding)?.ids
             }
             Source::Text(text) => tokenizer.encode_prompt(&text, true).map_err(encoding)?.ids,
+            Source::Gap(before, behind) => {
+                let infill = Infill::of(tokenizer).filter(|_| !reads).ok_or_else(no_infill)?;
+                infill.encode(tokenizer, &before, &behind).map_err(encoding)?
+            }
             Source::Chat(request) => {
                 let conversation = self.conversation(&request)?;
                 opened = conversation.1;
@@ -217,6 +228,13 @@ fn plain(error: attend_engine::Error) -> attend_engine::Error {
         attend_engine::Error::Input { source, .. } => *source,
         other => other,
     }
+}
+
+/// What a request for text in a gap is told by a model that cannot write it.
+pub fn no_infill() -> Failure {
+    let message =
+        "this model does not fill gaps: its vocabulary has no tokens for what stands before one and behind it";
+    Failure::field("suffix", message).code("no_infill_tokens")
 }
 
 fn encoding(error: attend_text::Error) -> Failure {

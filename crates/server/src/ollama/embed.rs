@@ -1,6 +1,6 @@
 //! `/api/embed`, and `/api/embeddings` as older clients know it.
 
-use super::{nanoseconds, options, read};
+use super::{nanoseconds, open, options};
 use crate::failure::Failure;
 use crate::front::routes::Addressed;
 use crate::front::routes::Asked;
@@ -34,7 +34,7 @@ struct Vector<'a> {
 /// Requests and inputs that cannot be served.
 pub async fn embed(asked: Asked) -> Result<Response<Body>, Failure> {
     let begun = Instant::now();
-    let mut request = read(asked).await?;
+    let mut request = open(asked).await?.lease().await?;
     let most = request.limits.inputs;
     let texts = request.fields.texts("input", most)?.ok_or_else(|| request.fields.missing("input"))?;
     if texts.is_empty() {
@@ -57,7 +57,7 @@ pub async fn embed(asked: Asked) -> Result<Response<Body>, Failure> {
 /// # Errors
 /// Requests and inputs that cannot be served.
 pub async fn embeddings(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = read(asked).await?;
+    let mut request = open(asked).await?.lease().await?;
     let text = request.fields.required_text("prompt")?;
     let found = vectors(&mut request, vec![text], (false, None)).await?;
     written(&Vector { embedding: found.first().map_or(&[], |found| found.values.as_slice()) })

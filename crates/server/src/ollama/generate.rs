@@ -1,6 +1,6 @@
 //! `/api/generate` and `/api/chat`.
 
-use super::{nanoseconds, now, options, read};
+use super::{nanoseconds, now, open, options};
 use crate::answers::{Answers, Whole, object};
 use crate::constraint::{self, Wanted};
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ use crate::front::{reply, sse};
 use crate::functions::Offered;
 use crate::host::ask::{Generate, Piece, Source, Taken};
 use crate::openai::messages::Dialect;
-use crate::openai::{messages, reason};
+use crate::openai::{messages, params, reason};
 use attend_engine::{Finish, Output};
 use attend_text::{Call, Part, Render};
 use axum::body::Body;
@@ -29,27 +29,31 @@ enum Kind {
 /// # Errors
 /// Requests that cannot be served.
 pub async fn generate(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = read(asked).await?;
+    let mut opened = open(asked).await?;
+    let prompt = opened.fields.text("prompt")?.unwrap_or_default();
+    let suffix = opened.fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
+    if opened.unloads(prompt.is_empty() && suffix.is_none()) {
+        return Ok(unloaded(&opened.entry.name, Kind::Response));
+    }
+    let mut request = opened.lease().await?;
     let fields = &mut request.fields;
-    let prompt = fields.text("prompt")?.unwrap_or_default();
     let system = fields.text("system")?.filter(|system| !system.is_empty());
     let raw = fields.flag("raw")?.unwrap_or(false);
-    for name in ["suffix", "template"] {
-        if fields.text(name)?.is_some_and(|text| !text.is_empty()) {
-            return Err(Failure::field(name, format!("{name} is not supported")));
-        }
+    if fields.text("template")?.is_some_and(|text| !text.is_empty()) {
+        return Err(Failure::field("template", "template is not supported"));
     }
     if fields.list("context", usize::MAX)?.is_some_and(|context| !context.is_empty()) {
         return Err(Failure::field("context", "context is not supported: send the conversation to /api/chat"));
     }
     let extra = shared(fields)?;
-    let templated = request.model.facts()?.has_template && !raw;
+    let templated = request.model.facts()?.has_template && !raw && suffix.is_none();
     if system.is_some() && !templated {
         return Err(Failure::field("system", "system needs a chat template"));
     }
-    let source = match templated {
-        false => Source::Text(prompt.clone()),
-        true => {
+    let source = match (templated, suffix) {
+        (_, Some(suffix)) => Source::Gap(prompt.clone(), suffix),
+        (false, None) => Source::Text(prompt.clone()),
+        (true, None) => {
             let mut messages = Vec::new();
             messages.extend(system.map(|system| json!({"role": "system", "content": system})));
             messages.push(json!({"role": "user", "content": prompt}));
@@ -57,18 +61,23 @@ pub async fn generate(asked: Asked) -> Result<Response<Body>, Failure> {
         }
     };
     let offered = templated.then(Offered::default);
-    respond(request, (!prompt.is_empty()).then_some(source), (Kind::Response, offered)).await
+    let asks = !prompt.is_empty() || matches!(source, Source::Gap(..));
+    respond(request, asks.then_some(source), (Kind::Response, offered)).await
 }
 
 /// # Errors
 /// Requests that cannot be served.
 pub async fn chat(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = read(asked).await?;
+    let mut opened = open(asked).await?;
+    let messages = opened.fields.list("messages", usize::MAX)?;
+    if opened.unloads(messages.as_ref().is_none_or(Vec::is_empty)) {
+        return Ok(unloaded(&opened.entry.name, Kind::Message));
+    }
+    let mut request = opened.lease().await?;
     let fields = &mut request.fields;
     let offered = Offered::listed(fields)?;
     let extra = shared(fields)?;
-    let empty = fields.list("messages", usize::MAX)?;
-    let source = match empty {
+    let source = match messages {
         None => None,
         Some(list) if list.is_empty() => None,
         Some(list) => {
@@ -80,6 +89,12 @@ pub async fn chat(asked: Asked) -> Result<Response<Body>, Failure> {
         }
     };
     respond(request, source, (Kind::Message, Some(offered))).await
+}
+
+/// The model was asked to leave, and nothing else.
+fn unloaded(model: &str, kind: Kind) -> Response<Body> {
+    let lines = Lines { model: model.to_owned(), kind, end: None, answers: Answers::plain() };
+    reply::json(StatusCode::OK, &lines.line(&Whole::default(), Some("unload")))
 }
 
 /// A message as the other dialects have it: images may be an empty list, and some fields have other names.
@@ -135,6 +150,9 @@ async fn respond(
     let facts = model.facts()?;
     let answers = offered.map_or_else(Answers::plain, |offered| Answers::new(facts, &offered, true));
     given.extend(answers.given(facts));
+    if let Some(Source::Gap(..)) = &source {
+        params::fill_gap(&mut given, &facts.tokenizer)?;
+    }
     let mut lines = Lines { model: model.name.clone(), kind, end: None, answers };
     // Nothing to answer: it is asked whether the model is there.
     let Some(source) = source else {

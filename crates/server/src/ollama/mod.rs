@@ -9,23 +9,65 @@ pub use generate::{chat, generate};
 pub use models::{list, running, show, version};
 
 use crate::failure::Failure;
-use crate::front::app::App;
+use crate::fields::Fields;
+use crate::front::app::{App, Entry};
+use crate::front::record::Record;
 use crate::front::routes::{Addressed, Asked};
-use crate::host::Model;
+use crate::host::roster::Keep;
 use crate::openai::params;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
-async fn read(asked: Asked) -> Result<Addressed, Failure> {
+/// A request whose model has not been asked for yet.
+struct Opened {
+    app: Arc<App>,
+    record: Arc<Record>,
+    entry: Arc<Entry>,
+    /// How long the model is to stay behind it.
+    keep: Option<Keep>,
+    fields: Fields,
+}
+
+async fn open(asked: Asked) -> Result<Opened, Failure> {
     let (app, record, mut fields) = asked.fields().await?;
     let name = match fields.text("model")? {
         Some(name) => Some(name),
         None => fields.text("name")?,
     };
-    let model = named(&app, &name.ok_or_else(|| fields.missing("model"))?)?;
-    // When a model is unloaded is not the requests' to say.
-    fields.ignore(&["keep_alive"]);
-    Ok(Addressed::new(&app, model, record, fields))
+    let entry = named(&app, &name.ok_or_else(|| fields.missing("model"))?)?;
+    let keep = fields.take("keep_alive").map(keep).transpose()?;
+    Ok(Opened { app, record, entry, keep, fields })
+}
+
+impl Opened {
+    /// The model, brought into memory where it is not there.
+    async fn lease(self) -> Result<Addressed, Failure> {
+        let Opened { app, record, entry, keep, fields } = self;
+        let addressed = Addressed::new(&app, &entry, record, fields).await?;
+        keep.into_iter().for_each(|keep| addressed.record.keep(keep));
+        Ok(addressed)
+    }
+
+    /// Whether nothing is asked but that the model leaves; then it does, with its last request.
+    fn unloads(&self, empty: bool) -> bool {
+        let unloads = empty && self.keep == Some(Keep::For(Duration::ZERO));
+        if unloads {
+            self.record.model(&self.entry.name);
+            self.app.roster.keep(self.entry.seat, Keep::For(Duration::ZERO));
+        }
+        unloads
+    }
+}
+
+/// `keep_alive`: seconds, or a time in words.
+fn keep(value: Value) -> Result<Keep, Failure> {
+    let keep = match &value {
+        Value::Number(seconds) => seconds.as_f64().and_then(Keep::seconds),
+        Value::String(text) => Keep::parse(text),
+        _ => None,
+    };
+    keep.ok_or_else(|| crate::fields::wrong("keep_alive", "seconds, or a time as in \"5m\"", &value))
 }
 
 /// `options`, as the engine's parameters.
@@ -80,11 +122,11 @@ fn options(request: &mut Addressed) -> Result<Vec<(String, Value)>, Failure> {
 }
 
 /// A model by its name, with or without the tag that this dialect puts behind one.
-fn named(app: &App, name: &str) -> Result<Arc<Model>, Failure> {
-    let found = app.model(Some(name));
-    let plain = name.strip_suffix(":latest").map(|plain| app.model(Some(plain)));
+fn named(app: &App, name: &str) -> Result<Arc<Entry>, Failure> {
+    let found = app.entry(Some(name));
+    let plain = name.strip_suffix(":latest").map(|plain| app.entry(Some(plain)));
     match (found, plain) {
-        (Err(_), Some(Ok(model))) | (Ok(model), _) => Ok(model),
+        (Err(_), Some(Ok(entry))) | (Ok(entry), _) => Ok(entry),
         (Err(failure), _) => Err(failure),
     }
 }

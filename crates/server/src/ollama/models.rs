@@ -1,10 +1,11 @@
 //! `/api/tags`, `/api/show`, `/api/ps`, `/api/version`: what there is.
 
-use super::read;
+use super::open;
 use crate::failure::Failure;
+use crate::front::app::{App, Entry};
 use crate::front::reply;
 use crate::front::routes::Asked;
-use crate::host::{Facts, Model};
+use crate::host::Facts;
 use attend_engine::tasks::Task;
 use attend_text::Form;
 use axum::body::Body;
@@ -17,37 +18,48 @@ pub async fn version(_: Asked) -> Result<Response<Body>, Failure> {
     Ok(reply::json(StatusCode::OK, &json!({"version": env!("CARGO_PKG_VERSION")})))
 }
 
-/// The models that can be asked.
+/// The models that can be asked, in memory or not.
 ///
 /// # Errors
 /// None.
 pub async fn list(asked: Asked) -> Result<Response<Body>, Failure> {
-    let models = asked.app.models();
-    let loaded = models.iter().filter_map(|model| Some((model, model.state()?.ok()?)));
-    let models: Vec<Value> = loaded.map(|(model, facts)| describe(model, facts)).collect();
+    let app = &asked.app;
+    let models = app.entries().into_iter().filter(|entry| app.roster.trouble(entry.seat).is_none());
+    let models: Vec<Value> = models.map(|entry| describe(app, &entry)).collect();
     Ok(reply::json(StatusCode::OK, &json!({"models": models})))
 }
 
-/// The models in memory, which are the same.
+/// The models in memory.
 ///
 /// # Errors
 /// None.
 pub async fn running(asked: Asked) -> Result<Response<Body>, Failure> {
-    let models = asked.app.models();
-    let loaded = models.iter().filter_map(|model| Some((model, model.state()?.ok()?)));
-    let models = loaded.map(|(model, facts)| {
-        let mut object = describe(model, facts);
+    let app = &asked.app;
+    let mut models: Vec<Value> = Vec::new();
+    for entry in app.entries() {
+        let Some(model) = app.look(&entry) else { continue };
+        let Some(Ok(facts)) = model.state() else { continue };
+        let mut object = describe(app, &entry);
         object["size_vram"] = json!(0);
         object["context_length"] = json!(facts.context);
-        object
-    });
-    Ok(reply::json(StatusCode::OK, &json!({"models": models.collect::<Vec<Value>>()})))
+        object["expires_at"] = json!(expires(app, &entry));
+        models.push(object);
+    }
+    Ok(reply::json(StatusCode::OK, &json!({"models": models})))
+}
+
+/// When a model will be put out; where that is not known, far ahead, as clients want a time.
+fn expires(app: &App, entry: &Entry) -> String {
+    let now = jiff::Timestamp::now();
+    let left = app.roster.expires(entry.seat).and_then(|left| jiff::SignedDuration::try_from(left).ok());
+    let at = left.and_then(|left| now.checked_add(left).ok());
+    at.map_or("2318-01-01T00:00:00Z".to_owned(), |at| at.to_string())
 }
 
 /// # Errors
 /// A name that no model has.
 pub async fn show(asked: Asked) -> Result<Response<Body>, Failure> {
-    let mut request = read(asked).await?;
+    let mut request = open(asked).await?.lease().await?;
     request.fields.ignore(&["verbose", "system", "template", "options"]);
     request.end()?;
     let facts = request.model.facts()?;
@@ -57,8 +69,8 @@ pub async fn show(asked: Asked) -> Result<Response<Body>, Failure> {
         "modelfile": "",
         "parameters": "",
         "template": "",
-        "modified_at": modified(&request.model),
-        "details": details(&request.model, facts),
+        "modified_at": modified(request.model.created),
+        "details": details(request.model.adapter.as_ref().map(|own| own.base.as_str()), facts),
         "model_info": info,
         "capabilities": abilities(facts),
     });
@@ -78,19 +90,22 @@ fn abilities(facts: &Facts) -> Vec<&'static str> {
     abilities.into_iter().filter_map(|(name, has)| has.then_some(name)).collect()
 }
 
-fn describe(model: &Model, facts: &Facts) -> Value {
+/// What is known of a model that is not in memory is its name.
+fn describe(app: &App, entry: &Entry) -> Value {
+    let model = app.look(entry);
+    let facts = model.as_ref().and_then(|model| model.state()?.ok());
     json!({
-        "name": model.name,
-        "model": model.name,
-        "modified_at": modified(model),
-        "size": model.bytes(),
-        "details": details(model, facts),
+        "name": entry.name,
+        "model": entry.name,
+        "modified_at": modified(entry.created),
+        "size": model.as_ref().map_or(0, |model| model.bytes()),
+        "details": facts.map_or(json!({}), |facts| details(entry.adapter.as_ref().map(|own| own.base.as_str()), facts)),
     })
 }
 
-fn details(model: &Model, facts: &Facts) -> Value {
+fn details(parent: Option<&str>, facts: &Facts) -> Value {
     json!({
-        "parent_model": model.adapter.as_ref().map_or("", |adapter| adapter.base.as_str()),
+        "parent_model": parent.unwrap_or_default(),
         "format": "",
         "family": facts.family,
         "families": [facts.family],
@@ -100,7 +115,7 @@ fn details(model: &Model, facts: &Facts) -> Value {
 }
 
 /// When it was brought into memory.
-fn modified(model: &Model) -> String {
-    let seconds = i64::try_from(model.created).unwrap_or(0);
+fn modified(created: u64) -> String {
+    let seconds = i64::try_from(created).unwrap_or(0);
     jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
 }

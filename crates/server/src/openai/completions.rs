@@ -4,6 +4,7 @@ use super::logprobs::Lists;
 use super::params::{self, Params, Text};
 use super::{DONE, Usage, event, now, reason};
 use crate::failure::Failure;
+use crate::fields::Fields;
 use crate::front::routes::{Addressed, Asked};
 use crate::front::{reply, sse};
 use crate::host::ask::{Generate, Piece, Source, Taken};
@@ -38,8 +39,11 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     let echo = fields.flag("echo")?.unwrap_or(false);
     let logprobs = fields.count("logprobs", 0, limits.top_logprobs)?;
     let max_tokens = fields.count("max_tokens", 0, usize::MAX)?.unwrap_or(MAX_TOKENS);
-    check(&mut fields, &params, (echo, max_tokens))?;
+    let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
+    check(&prompts, (echo, max_tokens), suffix.as_deref())?;
     params.set("max_tokens", max_tokens);
+    let wanted = params.choices;
+    let ranked = best_of(&mut fields, &mut params, limits.choices)?;
     if let Some(count) = logprobs {
         if echo && params.stream {
             return Err(Failure::field("logprobs", "echo with logprobs cannot be streamed"));
@@ -48,9 +52,17 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
         if echo {
             params.set("prompt_logprobs", count);
         }
+    } else if ranked {
+        params.set("logprobs", 0);
     }
-    let params = params::finish(fields, params, &limits)?;
+    let mut params = params::finish(fields, params, &limits)?;
+    if ranked && params.given.iter().any(|(name, _)| name == "num_return_sequences") {
+        return Err(Failure::field("best_of", "best_of chooses among answers that are drawn; num_beams searches them"));
+    }
     let tokenizer = Arc::clone(&model.facts()?.tokenizer);
+    if suffix.is_some() {
+        params::fill_gap(&mut params.given, &tokenizer)?;
+    }
     let shown = |text: &Text| match text {
         Text::Words(text) => text.clone(),
         Text::Tokens(ids) => tokenizer.decode(ids, true),
@@ -59,13 +71,14 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
         id: format!("cmpl-{}", record.id),
         created: now(),
         model: model.name.clone(),
-        choices: params.choices,
+        choices: wanted,
         echo: echo.then(|| prompts.iter().map(shown).collect()),
         logprobs,
     };
-    let source = |text| match text {
-        Text::Words(text) => Source::Text(text),
-        Text::Tokens(ids) => Source::Tokens(ids),
+    let source = |text| match (text, &suffix) {
+        (Text::Words(text), None) => Source::Text(text),
+        (Text::Words(text), Some(suffix)) => Source::Gap(text, suffix.clone()),
+        (Text::Tokens(ids), _) => Source::Tokens(ids),
     };
     let sources = prompts.into_iter().map(source).collect();
     let salt = record.salt(params.salt.as_deref());
@@ -76,29 +89,63 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
         let format = Stream { head, tokenizer, usage: usage.then(Usage::default), offsets: Default::default() };
         return sse::respond(from, format, record, model).await;
     }
-    let outputs: Vec<Output> =
-        sse::collect(from, &record, &model).await?.into_iter().map(|(_, output)| output).collect();
+    let collected = sse::collect(from, &record, &model).await?;
+    let mut outputs: Vec<Output> = collected.into_iter().map(|(_, output)| output).collect();
+    if ranked {
+        outputs.iter_mut().for_each(|output| keep_best(&mut output.choices, wanted));
+    }
     Ok(reply::json(StatusCode::OK, &whole(&head, &tokenizer, &outputs)))
 }
 
-/// What this interface has and this server has not.
-fn check(
-    fields: &mut crate::fields::Fields,
-    params: &Params,
-    (echo, max_tokens): (bool, usize),
-) -> Result<(), Failure> {
-    if fields.text("suffix")?.is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(Failure::field("suffix", "suffix is not supported"));
-    }
-    if let Some(best_of) = fields.count("best_of", 1, usize::MAX)?
-        && best_of != params.choices
-    {
-        return Err(Failure::field("best_of", "best_of is supported only where it equals n"));
-    }
+/// What means nothing together.
+fn check(prompts: &[Text], (echo, max_tokens): (bool, usize), suffix: Option<&str>) -> Result<(), Failure> {
     if max_tokens == 0 && !echo {
         return Err(Failure::field("max_tokens", "max_tokens is 0, which means something only with echo"));
     }
+    if suffix.is_none() {
+        return Ok(());
+    }
+    if echo {
+        return Err(Failure::field(
+            "suffix",
+            "suffix and echo do not go together: the answer stands between two texts",
+        ));
+    }
+    if prompts.iter().any(|prompt| matches!(prompt, Text::Tokens(_))) {
+        return Err(Failure::field("suffix", "suffix wants a prompt that is a text: its tokens are put around both"));
+    }
     Ok(())
+}
+
+/// Takes `best_of`; whether more answers are made than are given.
+fn best_of(fields: &mut Fields, params: &mut Params, most: usize) -> Result<bool, Failure> {
+    let Some(best_of) = fields.count("best_of", 1, most)? else { return Ok(false) };
+    if best_of < params.choices {
+        return Err(Failure::field(
+            "best_of",
+            format!("best_of is {best_of} and n {}, which may not be more", params.choices),
+        ));
+    }
+    let ranked = best_of > params.choices;
+    if ranked && params.stream {
+        return Err(Failure::field(
+            "best_of",
+            "best_of above n cannot be streamed: which answers are best is known at their end",
+        ));
+    }
+    params.choices = best_of;
+    Ok(ranked)
+}
+
+/// Keeps so many answers, those with the highest log-probability per token, the best first.
+fn keep_best(choices: &mut Vec<Choice>, count: usize) {
+    let mean = |choice: &Choice| {
+        let sum: f64 = choice.logprobs.iter().map(|token| f64::from(token.logprob)).sum();
+        sum / choice.logprobs.len().max(1) as f64
+    };
+    choices.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+    choices.truncate(count);
+    choices.iter_mut().enumerate().for_each(|(index, choice)| choice.index = index);
 }
 
 fn choice(index: usize, text: &str, logprobs: Value, finish: Option<&Finish>) -> Value {

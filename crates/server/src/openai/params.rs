@@ -3,8 +3,10 @@
 use crate::constraint;
 use crate::failure::Failure;
 use crate::fields::{Fields, unknown, wrong};
+use crate::host::no_infill;
 use crate::limits::Limits;
 use attend_engine::GenerateOptions;
+use attend_text::{Infill, Tokenizer};
 use serde_json::{Map, Value, json};
 
 /// Fields that clients send and that change no answer here.
@@ -115,6 +117,22 @@ pub fn take(fields: &mut Fields, limits: &Limits) -> Result<Params, Failure> {
     }
     fields.ignore(IGNORED);
     Ok(params)
+}
+
+/// A request that fills a gap ends where such an answer ends, beside where it ends anyway.
+///
+/// # Errors
+/// A model that fills none.
+pub fn fill_gap(given: &mut Vec<(String, Value)>, tokenizer: &Tokenizer) -> Result<(), Failure> {
+    let infill = Infill::of(tokenizer).ok_or_else(no_infill)?;
+    let ends = infill.ends().iter().map(|id| json!(id));
+    match given.iter_mut().find(|(name, _)| name == "stop_ids") {
+        Some((_, Value::Array(ids))) => ids.extend(ends),
+        // Whatever else it is has been refused.
+        Some(_) => {}
+        None => given.push(("stop_ids".into(), ends.collect())),
+    }
+    Ok(())
 }
 
 /// A seed. Negative ones stand for the large numbers with the same bits.

@@ -13,7 +13,8 @@ export class Refused extends Error {
   }
 }
 
-async function send(path, body, signal) {
+/** What the server answers, whatever it is. */
+export async function send(path, body, signal) {
   const headers = {};
   if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
   if (body) headers["Content-Type"] = "application/json";

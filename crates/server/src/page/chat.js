@@ -257,7 +257,7 @@ export class Pane {
     Object.assign(body, responseFormat(this.settings));
     const said = this.messages.filter(({ busy }) => !busy).map(({ role, content }) => ({ role, content }));
     if (system.trim()) said.unshift({ role: "system", content: system });
-    if (model && !model.chat) {
+    if (model?.chat === false) {
       // Without a template there are no roles: the text is gone on with.
       if (probabilities) body.logprobs = OTHERS;
       return ["/v1/completions", { ...body, prompt: said.map(({ content }) => content).join("") }];

@@ -19,15 +19,15 @@ export const byId = (id) => document.getElementById(id);
 export const button = (text, onclick, properties = {}) => el("button", { type: "button", ...properties, onclick }, text);
 
 /** A button that copies what `text` gives, and says so. */
-export function copyButton(text) {
-  const copy = button("Copy", async () => {
+export function copyButton(text, label = "Copy") {
+  const copy = button(label, async () => {
     try {
       await navigator.clipboard.writeText(text());
       copy.textContent = "Copied";
     } catch {
       copy.textContent = "Not allowed";
     }
-    setTimeout(() => (copy.textContent = "Copy"), 1200);
+    setTimeout(() => (copy.textContent = label), 1200);
   });
   return copy;
 }

@@ -9,6 +9,8 @@ const IDLE = 5000;
 
 /** The figures of Prometheus' text that the page shows, by model. */
 const SHOWN = {
+  attend_model_loaded: "loaded",
+  attend_model_bytes: "memory",
   attend_requests_running: "running",
   attend_requests_waiting: "waiting",
   attend_kv_tokens: "held",
@@ -47,6 +49,8 @@ export function watch(onmodels) {
   let known = "";
   let timer = 0;
   let looking = false;
+  // Which models are in memory.
+  let there = "";
 
   async function models() {
     const { data } = await ask("/v1/models");
@@ -86,6 +90,9 @@ export function watch(onmodels) {
 
   /** Shows the figures; true while there is work. */
   function draw(figures) {
+    const present = figures.filter(({ loaded }) => loaded).map(({ name }) => name).join("\n");
+    if (present !== there) known = "";
+    there = present;
     const sum = (name) => figures.reduce((sum, model) => sum + (model[name] ?? 0), 0);
     const now = { time: performance.now(), tokens: sum("first") + sum("next") };
     const rate = before && now.time > before.time ? ((now.tokens - before.tokens) * 1000) / (now.time - before.time) : 0;
@@ -120,6 +127,7 @@ export function watch(onmodels) {
 function table(models) {
   const columns = [
     ["Model", ({ name }) => name],
+    ["Memory", ({ loaded, memory }) => (loaded ? mebibytes(memory ?? 0) : "not loaded")],
     ["Running", ({ running }) => grouped(running ?? 0)],
     ["Queued", ({ waiting }) => grouped(waiting ?? 0)],
     ["KV tokens", ({ held, room }) => `${grouped(held ?? 0)} of ${grouped(room ?? 0)}`],

@@ -24,6 +24,8 @@ macro_rules! asset {
 /// Everything that the page is made of; it loads nothing else.
 static ASSETS: &[Asset] = &[
     asset!("/", "text/html; charset=utf-8", "index.html"),
+    // The same, which then begins with the routes.
+    asset!("/docs", "text/html; charset=utf-8", "index.html"),
     asset!("/assets/page.css", "text/css; charset=utf-8", "page.css"),
     asset!("/assets/page.js", "text/javascript; charset=utf-8", "page.js"),
     asset!("/assets/api.js", "text/javascript; charset=utf-8", "api.js"),
@@ -31,6 +33,7 @@ static ASSETS: &[Asset] = &[
     asset!("/assets/answer.js", "text/javascript; charset=utf-8", "answer.js"),
     asset!("/assets/chat.js", "text/javascript; charset=utf-8", "chat.js"),
     asset!("/assets/live.js", "text/javascript; charset=utf-8", "live.js"),
+    asset!("/assets/routes.js", "text/javascript; charset=utf-8", "routes.js"),
     asset!("/assets/tasks.js", "text/javascript; charset=utf-8", "tasks.js"),
     asset!("/assets/icon.svg", "image/svg+xml", "icon.svg"),
 ];

@@ -4,16 +4,18 @@ import { key } from "./api.js";
 import { Pane } from "./chat.js";
 import { byId, el, fit, remember } from "./dom.js";
 import { watch } from "./live.js";
+import { Routes } from "./routes.js";
 import { Tasks } from "./tasks.js";
 
 let models = [];
 const panes = [new Pane(0)];
 const tasks = new Tasks(byId("tasks"));
+const routes = new Routes(byId("routes"));
 byId("panes").append(panes[0].element);
 
 // Tabs.
 
-const TABS = ["chat", "tasks"];
+const TABS = ["chat", "tasks", "routes"];
 
 function open(name, focus = false) {
   for (const tab of TABS) {
@@ -23,26 +25,34 @@ function open(name, focus = false) {
     byId(`tab-${tab}`).tabIndex = selected ? 0 : -1;
   }
   if (focus) byId(`tab-${name}`).focus();
+  if (name === "routes") routes.load();
 }
 
 for (const name of TABS) {
   byId(`tab-${name}`).addEventListener("click", () => open(name));
   byId(`tab-${name}`).addEventListener("keydown", ({ key }) => {
-    if (key === "ArrowLeft" || key === "ArrowRight") open(TABS.find((other) => other !== name), true);
+    const step = { ArrowLeft: TABS.length - 1, ArrowRight: 1 }[key];
+    if (step) open(TABS[(TABS.indexOf(name) + step) % TABS.length], true);
   });
 }
 
+// Under this address the page begins with the routes.
+const atRoutes = location.pathname === "/docs";
+if (atRoutes) open("routes");
+
 // Models.
 
-const writes = ({ tasks }) => tasks?.includes("run");
+// What a model can do is known once it has been loaded; one that never was may be asked to chat, and is loaded for it.
+const writes = ({ tasks, status }) => tasks?.includes("run") || (!tasks && status === "unloaded");
 
 watch((found) => {
   const first = models.length === 0;
   models = found;
   panes.forEach((pane) => pane.offer(models.filter(writes)));
   tasks.offer(models);
+  routes.offer(models);
   const silent = models.every(({ status, tasks }) => status === "ready" && !tasks?.includes("run"));
-  if (first && models.length > 0 && silent) open("tasks");
+  if (first && models.length > 0 && silent && !atRoutes) open("tasks");
   byId("prompt").placeholder = silent ? "No model here writes on; see Tasks" : "Message";
 });
 
@@ -59,6 +69,7 @@ function showBusy() {
 function stop() {
   panes.forEach((pane) => pane.stop());
   tasks.stop();
+  routes.stop();
 }
 
 byId("composer").addEventListener("submit", (event) => {
@@ -131,6 +142,7 @@ byId("key-form").addEventListener("submit", (event) => {
   key.set(byId("key-value").value.trim() || null);
   dialog.close();
   window.dispatchEvent(new CustomEvent("key-changed"));
+  if (!byId("routes").hidden) routes.load();
 });
 
 // The first request that is refused asks; later ones say so where they are.

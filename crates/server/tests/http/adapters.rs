@@ -40,8 +40,8 @@ fn alone(changes: Value, adapter: Option<&Path>) -> Serving {
     let path = folder.path().to_owned();
     let loader: Loader = Box::new(move || {
         let mut parts = parts(&path, None);
-        if let Some(adapter) = adapter {
-            let adapter = Adapter::open(&adapter, &parts.loaded.source).expect("an adapter");
+        if let Some(adapter) = &adapter {
+            let adapter = Adapter::open(adapter, &parts.loaded.source).expect("an adapter");
             parts.loaded.model = adapter.attach(&parts.loaded.model, 1.0).expect("fits");
         }
         Ok(parts)

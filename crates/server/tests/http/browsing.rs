@@ -205,6 +205,44 @@ fn tasks_and_a_narrow_screen() {
 
 #[test]
 #[ignore = "needs Chromium"]
+fn every_route_can_be_tried() {
+    let world = world("");
+    let Some(mut browser) = open(&world.serving, (1280, 800)) else { return };
+    browser.until(READY);
+    browser.click("#tab-routes");
+    browser.until("document.querySelector('.route textarea')?.value.includes('messages')");
+    let count = browser.value("document.querySelectorAll('.paths button').length");
+    let document = world.serving.get("/openapi.json").good();
+    assert_eq!(count, json!(document["paths"].as_object().expect("paths").len()));
+    browser.click(".route button[type=submit]");
+    browser.until("document.querySelector('.route pre')?.textContent.includes('\"finish_reason\": \"stop\"')");
+    assert!(last(&mut browser, ".route [role=status]").starts_with("200 OK, "));
+    assert!(last(&mut browser, ".route pre").contains("<b>two</b>"), "text, not HTML");
+    // A click puts a field into the body; a stream is shown as it comes.
+    browser.value(
+        "[...document.querySelectorAll('.fields button')].find(({ textContent }) => textContent === 'stream').click()",
+    );
+    browser.until("document.querySelector('.route textarea').value.includes('\"stream\": true')");
+    browser.click(".route button[type=submit]");
+    browser.until("document.querySelector('.route pre')?.textContent.includes('data: [DONE]')");
+    // What is wrong is said.
+    browser.value("document.querySelector('.route textarea').value = '{'");
+    browser.click(".route button[type=submit]");
+    browser.until("document.querySelector('.out .error')?.textContent.includes('no JSON')");
+    browser.value("document.querySelector('.route textarea').value = '{}'");
+    browser.click(".route button[type=submit]");
+    browser.until("document.querySelector('.out .error')?.textContent.startsWith('400 ')");
+    // One without a body.
+    browser.value(
+        "[...document.querySelectorAll('.paths button')].find(({ textContent }) => textContent === '/metrics').click()",
+    );
+    browser.click(".route button[type=submit]");
+    browser.until("document.querySelector('.route pre')?.textContent.includes('attend_model_loaded')");
+    was_well(browser, &world.serving);
+}
+
+#[test]
+#[ignore = "needs Chromium"]
 fn an_answer_of_a_schema() {
     let serving = babbling(TEMPLATE);
     let Some(mut browser) = open(&serving, (1280, 800)) else { return };

@@ -23,7 +23,7 @@ fn wrong(holds: Holds) -> Value {
         Holds::Object | Holds::List => json!("x"),
         Holds::Format => json!([1]),
         Holds::Text | Holds::Texts | Holds::Prompt | Holds::Content | Holds::Choice | Holds::Think => json!(7.5),
-        Holds::Flag | Holds::Count(..) | Holds::Number(..) => json!({"x": 1}),
+        Holds::Flag | Holds::Count(..) | Holds::Number(..) | Holds::Time => json!({"x": 1}),
     }
 }
 

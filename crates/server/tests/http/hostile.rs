@@ -164,7 +164,7 @@ fn values() -> Vec<Case> {
         ("temperature", vec![json!(-0.1), json!(-1e30), json!(1e30), json!(101)]),
         ("top_p", vec![json!(-0.1), json!(1.1)]),
         ("n", vec![json!(0), json!(17), json!(1_000_000), json!(-1), json!(u64::MAX)]),
-        ("best_of", vec![json!(0), json!(1_000_000), json!(2)]),
+        ("best_of", vec![json!(0), json!(1_000_000), json!(17), json!(-1)]),
         ("max_tokens", vec![json!(-1), json!(0), json!(1.5), json!(1e300)]),
         ("logprobs", vec![json!(21), json!(1_000_000), json!(-1)]),
         ("presence_penalty", vec![json!(2.1), json!(-2.1), json!(1e30)]),

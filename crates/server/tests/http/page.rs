@@ -86,6 +86,14 @@ fn the_shell_is_held_to_the_names_of_this_machine() {
     from(("Origin", "http://evil.example")).refused(403);
 }
 
+#[test]
+fn the_page_has_a_second_address_for_its_routes() {
+    let serving = tiny_server(json!({}), None);
+    let (page, routes) = (serving.get("/"), serving.get("/docs"));
+    assert_eq!((routes.status, &routes.body), (200, &page.body));
+    assert_eq!(routes.header("content-security-policy"), page.header("content-security-policy"));
+}
+
 /// The page asks routes that there are.
 #[test]
 fn the_routes_that_the_page_asks_are_served() {

@@ -4,7 +4,9 @@ use crate::client::{self, Answer};
 use attend_engine::EngineOptions;
 use attend_model::{LoadOptions, load};
 use attend_nn::KvTypes;
-use attend_server::{AdapterAt, Address, Keys, Limits, Listen, Loader, Log, Options, Parts, Server};
+use attend_server::{
+    AdapterAt, Address, Keys, Limits, Listen, Loader, Log, Offer, Options, Parts, Policy, Server, Tell,
+};
 use attend_testkit::files::{model, safetensors, scripted, write_all};
 use attend_text::{ChatTemplate, Tokenizer};
 use serde_json::{Map, Value, json};
@@ -54,7 +56,8 @@ pub struct Setup {
     pub listen: Listen,
     pub limits: Limits,
     pub keys: Keys,
-    pub models: Vec<(String, Loader)>,
+    pub models: Vec<Offer>,
+    pub policy: Policy,
     pub adapters: Vec<(String, AdapterAt)>,
     pub adapter_folder: Option<PathBuf>,
     pub folder: Option<TempDir>,
@@ -62,12 +65,15 @@ pub struct Setup {
 
 impl Setup {
     pub fn new(models: Vec<(&str, Loader)>) -> Setup {
-        let models = models.into_iter().map(|(name, loader)| (name.to_owned(), loader)).collect();
+        let offer =
+            |(name, loader): (&str, Loader)| Offer { name: name.to_owned(), aliases: Vec::new(), loader, size: None };
+        let models = models.into_iter().map(offer).collect();
         Setup {
             listen: Listen::Address { host: "127.0.0.1".into(), port: 0, tls: None },
             limits: Limits::default(),
             keys: Keys::default(),
             models,
+            policy: Policy::default(),
             adapters: Vec::new(),
             adapter_folder: None,
             folder: None,
@@ -83,9 +89,10 @@ impl Setup {
             limits: self.limits,
             log: Arc::new(Log::to(Box::new(log.clone())).expect("a thread")),
             models: self.models,
+            policy: self.policy,
             adapters: self.adapters,
             adapter_folder: self.adapter_folder,
-            loaded: Arc::new(|_| {}),
+            tell: Tell { loaded: Arc::new(|_| {}), unloaded: Arc::new(|_| {}) },
         };
         let server = Server::bind(options).expect("a port");
         let place = server.address().clone();

@@ -94,6 +94,12 @@ fn side_files(metadata: &Metadata) -> Result<SideFiles, Error> {
     Ok(SideFiles::of(Value::Object(config), Some(Value::Object(generation))))
 }
 
+/// The three tokens around a gap, where the file has them all.
+fn infill([prefix, suffix, middle]: [Result<Option<u32>, Error>; 3]) -> Result<Option<[u32; 3]>, Error> {
+    let (prefix, suffix, middle) = (prefix?, suffix?, middle?);
+    Ok(prefix.zip(suffix).zip(middle).map(|((prefix, suffix), middle)| [prefix, suffix, middle]))
+}
+
 impl Reader<'_> {
     fn fault(&self, fault: Fault) -> Error {
         fault.at(self.metadata.file())
@@ -125,6 +131,8 @@ impl Reader<'_> {
             sep: read("seperator")?.or(sep),
             cls: read("cls")?,
             mask: read("mask")?,
+            infill: infill(["fim_pre", "fim_suf", "fim_mid"].map(&read))?
+                .or(infill(["prefix", "suffix", "middle"].map(&read))?),
             ..Roles::default()
         };
         roles.ends.extend([roles.eos, read("eot")?, read("eom")?].into_iter().flatten());

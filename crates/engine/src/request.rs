@@ -50,6 +50,8 @@ pub struct Ready {
     pub(crate) matchers: Vec<Matcher>,
     salt: String,
     pub(crate) variant: Option<Variant>,
+    priority: i64,
+    client: Arc<str>,
 }
 
 impl Ready {
@@ -99,8 +101,21 @@ impl Ready {
         };
         let chain = Chain::new(&options, &rules);
         let seed = options.sampling.seed.unwrap_or_else(fresh_seed);
-        let (salt, variant) = (String::new(), None);
-        Ok(Ready { prompt, options, chain, end_ids, max_tokens, at_max, seed, notices, matchers, salt, variant })
+        Ok(Ready {
+            prompt,
+            options,
+            chain,
+            end_ids,
+            max_tokens,
+            at_max,
+            seed,
+            notices,
+            matchers,
+            salt: String::new(),
+            variant: None,
+            priority: 0,
+            client: Arc::from(""),
+        })
     }
 
     /// The same, computed by a variant of the source's model. A draft model guesses as it does for the model itself.
@@ -112,6 +127,17 @@ impl Ready {
     /// ([`crate::prefix`]): what others have asked can then not be told from how fast an answer comes.
     pub fn salted(self, salt: impl Into<String>) -> Ready {
         Ready { salt: salt.into(), ..self }
+    }
+
+    /// The same for a client, with a priority: while there is no room for all, the lower comes first, and clients take turns.
+    /// No answer depends on it.
+    pub fn ranked(self, priority: i64, client: &str) -> Ready {
+        Ready { priority, client: client.into(), ..self }
+    }
+
+    /// Its priority and its client.
+    pub(crate) fn rank(&self) -> (i64, Arc<str>) {
+        (self.priority, Arc::clone(&self.client))
     }
 
     /// A past of the request's decoder, as it is shared.

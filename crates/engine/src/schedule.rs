@@ -1,8 +1,11 @@
 //! Many requests in one loop: each step feeds the next token of every open sequence, and what is still to be read, together.
 //!
 //! Requests join as soon as there is room and leave when they are answered (continuous batching; Yu et al. 2022, Orca). The
-//! bounds are [`Limits`]: where what is held outgrows them, the request that joined last is put back and begins anew later.
+//! bounds are [`Limits`]: where what is held outgrows them, the least urgent request, of equal ones the one that joined last,
+//! is put back and begins anew later. Who joins next is `queue`.
 //! None of this changes an answer. The loop knows no tensors; whoever owns a [`Schedule`] decides when to add and to step.
+
+mod queue;
 
 use crate::constrain::Beside;
 use crate::error::Error;
@@ -14,8 +17,8 @@ use crate::source::{LogitsSource, Start};
 use crate::vocabulary::Vocabulary;
 use crate::work::{Around, Part, Room, Work};
 use attend_nn::BLOCK_TOKENS;
+use queue::{Queue, Rank};
 use std::cmp::Reverse;
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -57,9 +60,9 @@ pub struct Schedule<'a, S: LogitsSource> {
     vocabulary: Option<&'a dyn Vocabulary>,
     around: &'a Surroundings,
     limits: Limits,
-    waiting: VecDeque<Entry<'a, S::State>>,
+    waiting: Queue<Entry<'a, S::State>>,
     /// The one that joined first comes first.
-    running: Vec<Entry<'a, S::State>>,
+    running: Vec<(Rank, Entry<'a, S::State>)>,
     preempted: u64,
     beside: Beside,
 }
@@ -93,7 +96,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         around: &'a Surroundings,
         limits: Limits,
     ) -> Schedule<'a, S> {
-        let (waiting, running, beside) = (VecDeque::new(), Vec::new(), Beside::default());
+        let (waiting, running, beside) = (Queue::new(), Vec::new(), Beside::default());
         let (draft, prefixes) = (None, None);
         Schedule { source, draft, prefixes, vocabulary, around, limits, waiting, running, preempted: 0, beside }
     }
@@ -109,7 +112,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         Schedule { prefixes, ..self }
     }
 
-    /// Adds a request behind those that wait. `key` is the caller's name for it.
+    /// Adds a request to those that wait. `key` is the caller's name for it.
     ///
     /// # Errors
     /// Parameters and prompts that cannot be served.
@@ -121,14 +124,15 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
 
     /// The same for a request that was checked before, for the same source and surroundings.
     pub fn add_ready(&mut self, key: usize, ready: Ready) {
-        self.waiting.push_back(Entry { key, work: Work::new(ready, self.vocabulary) });
+        let (priority, client) = ready.rank();
+        self.waiting.push(priority, client, Entry { key, work: Work::new(ready, self.vocabulary) });
     }
 
     /// Forgets a request, whether it waits or is worked on, with all that is held for it. False: there is none of this key.
     pub fn cancel(&mut self, key: usize) -> bool {
         let before = self.waiting.len() + self.running.len();
         self.waiting.retain(|entry| entry.key != key);
-        self.running.retain(|entry| entry.key != key);
+        self.running.retain(|(_, entry)| entry.key != key);
         self.waiting.len() + self.running.len() < before
     }
 
@@ -146,7 +150,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
             let start = entry.work.start();
             start.prompt_len + start.encoder_ids.map_or(0, <[u32]>::len)
         };
-        self.waiting.make_contiguous().sort_by_key(|entry| Reverse(length(entry)));
+        self.waiting.sort_by_key(|entry| Reverse(length(entry)));
     }
 
     /// Nothing is left to do.
@@ -179,13 +183,13 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         let fed = self.feed()?;
         if !fed.contains(&Some(true)) {
             // Whoever is left waits for a mask, and there is nothing else to do meanwhile.
-            let _ = self.running.iter_mut().any(|entry| entry.work.wait());
+            let _ = self.running.iter_mut().any(|(_, entry)| entry.work.wait());
         }
         let mut fed = fed.into_iter();
         let draft = self.draft.as_ref().map(|draft| draft.source);
         let around = Around { source: self.source, draft, prefixes: self.prefixes.as_deref(), beside: &self.beside };
         let mut open = Vec::with_capacity(self.running.len());
-        for mut entry in std::mem::take(&mut self.running) {
+        for (rank, mut entry) in std::mem::take(&mut self.running) {
             let key = entry.key;
             let done = match fed.next() {
                 Some(Some(fed)) if fed || entry.work.has_rows() => {
@@ -194,7 +198,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
                 Some(_) | None => Ok(false),
             };
             match done {
-                Ok(false) => open.push(entry),
+                Ok(false) => open.push((rank, entry)),
                 Ok(true) => ended.push((key, Ok(entry.work.into_output()))),
                 Err(error) => ended.push((key, Err(error))),
             }
@@ -203,31 +207,33 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         Ok(ended)
     }
 
-    /// Puts back the youngest as long as the next step would hold too much.
+    /// Puts back the least urgent, of equal ones the youngest, as long as the next step would hold too much.
     fn make_room(&mut self) {
         while self.running.len() > 1 && self.held() > self.limits.tokens {
-            if let Some(mut entry) = self.running.pop() {
-                entry.work.put_back();
-                self.preempted += 1;
-                self.waiting.push_front(entry);
-            }
+            let Some(least) = (0..self.running.len()).max_by_key(|&index| self.running[index].0.priority) else {
+                return;
+            };
+            let (rank, mut entry) = self.running.remove(least);
+            entry.work.put_back();
+            self.preempted += 1;
+            self.waiting.put_back(rank, entry);
         }
     }
 
     fn sequences(&self) -> usize {
-        self.running.iter().map(|entry| entry.work.sequences()).sum()
+        self.running.iter().map(|(_, entry)| entry.work.sequences()).sum()
     }
 
     fn held(&self) -> usize {
-        self.running.iter().map(|entry| entry.work.tokens()).sum()
+        self.running.iter().map(|(_, entry)| entry.work.tokens()).sum()
     }
 
-    /// Lets those in front of the queue join that fit. Returns those that cannot be started.
+    /// Lets those that are next join as long as they fit. Returns those that cannot be started.
     fn join(&mut self) -> Vec<Ended> {
         let mut sequences = self.sequences();
         let mut tokens = self.held();
         let mut joining = Vec::new();
-        while let Some(Entry { work, .. }) = self.waiting.front() {
+        while let Some(Entry { work, .. }) = self.waiting.peek() {
             let own = work.sequences();
             // With a block more for each sequence, so that it is not soon put back.
             let needed = work.tokens() + own * BLOCK_TOKENS;
@@ -237,13 +243,13 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
                 break;
             }
             (sequences, tokens) = (sequences + own, tokens + work.tokens());
-            joining.extend(self.waiting.pop_front());
+            joining.extend(self.waiting.take());
         }
         self.start(joining)
     }
 
-    fn start(&mut self, joining: Vec<Entry<'a, S::State>>) -> Vec<Ended> {
-        let starts: Vec<Start<'_>> = joining.iter().map(|entry| entry.work.start()).collect();
+    fn start(&mut self, joining: Vec<(Rank, Entry<'a, S::State>)>) -> Vec<Ended> {
+        let starts: Vec<Start<'_>> = joining.iter().map(|(_, entry)| entry.work.start()).collect();
         let together = if starts.is_empty() { Ok(Vec::new()) } else { self.source.start_all(&starts) };
         let states: Vec<Result<S::State, Error>> = match together {
             Ok(states) => states.into_iter().map(Ok).collect(),
@@ -251,11 +257,11 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
             Err(_) => starts.iter().map(|start| self.alone(*start)).collect(),
         };
         let mut failed = Vec::new();
-        for (mut entry, state) in joining.into_iter().zip(states) {
+        for ((rank, mut entry), state) in joining.into_iter().zip(states) {
             match state {
                 Ok(state) => {
                     entry.work.begin(state, self.prefixes.as_deref());
-                    self.running.push(entry);
+                    self.running.push((rank, entry));
                 }
                 Err(error) => failed.push((entry.key, Err(error))),
             }
@@ -271,21 +277,21 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     /// Lets requests guess what follows; what is right is known after the step that feeds it.
     fn guess(&mut self) -> Result<(), Error> {
         let most = GUESSES / self.sequences().max(1);
-        for entry in &mut self.running {
+        for (_, entry) in &mut self.running {
             entry.work.look_up(self.source, most);
         }
         let Some(draft) = &self.draft else { return Ok(()) };
         let mut room = Room { reading: self.around.chunk.max(1) };
         loop {
             let mut parts = Vec::new();
-            for entry in &mut self.running {
+            for (_, entry) in &mut self.running {
                 parts.extend(entry.work.draft_part((self.source, draft), &mut room, most)?);
             }
             if parts.is_empty() {
                 return Ok(());
             }
             feed(draft.source, parts)?;
-            for entry in &mut self.running {
+            for (_, entry) in &mut self.running {
                 entry.work.take_guess(self.source.vocab());
             }
         }
@@ -297,7 +303,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         let mut room = Room { reading: self.around.chunk.max(1) };
         let (mut all, mut fed) = (Vec::new(), Vec::new());
         let (over, mut others) = (self.around.grammars.is_over(), false);
-        for entry in &mut self.running {
+        for (_, entry) in &mut self.running {
             if over && entry.work.is_constrained() && std::mem::replace(&mut others, true) {
                 fed.push(None);
                 continue;

@@ -69,6 +69,15 @@ impl Fields {
         self.typed(name, &range(low, high), |value| read(value).filter(|count| (low..=high).contains(count)))
     }
 
+    /// A whole number in a range, which may be negative.
+    ///
+    /// # Errors
+    /// Any other value.
+    pub fn signed(&mut self, name: &str, low: i64, high: i64) -> Result<Option<i64>, Failure> {
+        let wanted = format!("a whole number from {low} to {high}");
+        self.typed(name, &wanted, |value| value.as_i64().filter(|number| (low..=high).contains(number)))
+    }
+
     /// A number in a range.
     ///
     /// # Errors

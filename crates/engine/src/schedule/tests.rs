@@ -288,3 +288,37 @@ fn matchers_stay_within_their_memory_together() {
     assert_eq!(said, [expected[0].clone(), expected[1].clone(), plain]);
     assert_eq!(around.grammars.held(), 0);
 }
+
+/// Who is more urgent joins first and stays; neither shows in an answer.
+#[test]
+fn the_urgent_are_worked_on_first() {
+    let (around, source) = (around(), Mixed::default());
+    let plain = alone(&around, ready(&around, 10, 1));
+    let ranked = |priority, client| ready(&around, 10, 1).ranked(priority, client);
+    let mut schedule = Schedule::new(&source, None, &around, Limits { sequences: 1, tokens: 1 << 20 });
+    for (key, (priority, client)) in [(5, "a"), (0, "a"), (0, "a"), (0, "b"), (-1, "a")].into_iter().enumerate() {
+        schedule.add_ready(key, ranked(priority, client));
+    }
+    let mut order = Vec::new();
+    while !schedule.is_idle() {
+        for (key, output) in schedule.step(&mut |_, _| ControlFlow::Continue(())).expect("a step") {
+            assert_eq!(said(output.expect("an answer")), plain);
+            order.push(key);
+        }
+    }
+    assert_eq!(order, [4, 3, 1, 2, 0], "a client that was served waits for the other");
+
+    let mut schedule = Schedule::new(&source, None, &around, Limits { sequences: 9, tokens: 4 * BLOCK_TOKENS });
+    let expected = alone(&around, ready(&around, 150, 1));
+    schedule.add_ready(0, ready(&around, 150, 1).ranked(3, ""));
+    step(&mut schedule);
+    schedule.add_ready(1, ready(&around, 150, 1));
+    let mut ended = Vec::new();
+    while !schedule.is_idle() {
+        ended.append(&mut step(&mut schedule).1);
+    }
+    assert!(schedule.load().preempted > 0);
+    let order: Vec<usize> = ended.iter().map(|(key, _)| *key).collect();
+    assert_eq!(order, [1, 0], "the one that began first is put back for the one that is more urgent");
+    ended.into_iter().for_each(|(_, output)| assert_eq!(said(output.expect("an answer")), expected));
+}

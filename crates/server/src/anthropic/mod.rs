@@ -60,7 +60,7 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
         constrained: wanted.map(|wanted| wanted.place),
         forced: Forced::new(facts.form.as_ref(), &offered, &facts.tokenizer),
         enough,
-        salt: record.salt(None),
+        asker: record.asker(None, 0),
     })?;
     let head = Head { id: format!("msg_{}", record.id), model: model.name.clone() };
     if stream {

@@ -65,6 +65,7 @@ const CHOOSING: &[Field] = &[
     ("top_k", Count(0, 1 << 20)),
     ("min_p", Number(0.0, 1.0)),
     ("cache_salt", Text),
+    ("priority", Number(-1000.0, 1000.0)),
     ("repetition_penalty", Number(0.0, 100.0)),
     ("min_tokens", Count(0, 1 << 20)),
     ("ignore_eos", Flag),

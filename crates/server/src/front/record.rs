@@ -2,6 +2,7 @@
 
 use super::app::App;
 use crate::figures::Answered;
+use crate::host::ask::Asker;
 use crate::host::roster::{Keep, Lease};
 use crate::limits::Limits;
 use serde_json::json;
@@ -81,12 +82,15 @@ impl Record {
         self.who.store(who, Ordering::Relaxed);
     }
 
-    /// What keeps the pasts of this request from those of others: the key it came with, and what it says itself.
-    pub fn salt(&self, own: Option<&str>) -> String {
-        match (self.who.load(Ordering::Relaxed), own) {
+    /// Who asks, how urgently, and what keeps the pasts of this request from those of others: the key it came with, and what it
+    /// says itself.
+    pub fn asker(&self, salt: Option<&str>, priority: i64) -> Asker {
+        let who = self.who.load(Ordering::Relaxed);
+        let salt = match (who, salt) {
             (0, None) => String::new(),
             (who, own) => format!("{who} {}", own.unwrap_or_default()),
-        }
+        };
+        Asker { salt, client: who.to_string(), priority }
     }
 
     pub fn status(&self, status: u16) {

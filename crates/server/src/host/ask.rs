@@ -40,8 +40,18 @@ pub struct Generate {
     pub forced: Option<Box<Forced>>,
     /// Set by whoever listens when nothing more is wanted: the answer then ends where it is.
     pub enough: Option<Enough>,
+    pub asker: Asker,
+}
+
+/// Whose request it is.
+#[derive(Debug, Clone, Default)]
+pub struct Asker {
     /// Pasts are shared with requests of the same salt only.
     pub salt: String,
+    /// Clients take turns.
+    pub client: String,
+    /// The lower the sooner.
+    pub priority: i64,
 }
 
 /// Whether what was said is enough.

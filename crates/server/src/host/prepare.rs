@@ -70,7 +70,7 @@ fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
 /// The request's prompts, checked.
 fn answers(tools: &Tools<'_>, ask: Generate, variant: Option<&Variant>) -> Result<(Vec<Ready>, Vec<Taken>), Failure> {
     let engine = tools.engine()?;
-    let Generate { sources, writing, given, forced, salt, .. } = ask;
+    let Generate { sources, writing, given, forced, asker, .. } = ask;
     let task =
         writing.as_ref().map(|writing| engine.text_task(&writing.task, writing.prefix.as_deref())).transpose()?;
     let resolved = match &task {
@@ -102,7 +102,7 @@ fn answers(tools: &Tools<'_>, ask: Generate, variant: Option<&Variant>) -> Resul
         let ready = engine.ready(prompt, options.clone()).and_then(|ready| fitting(tools, ready, &options));
         let ready = ready.map_err(|error| place(error, several, index))?;
         let tokens = ready.prompt().token_ids.len() + ready.prompt().encoder_ids.as_ref().map_or(0, Vec::len);
-        found.0.push(ready.of_variant(variant.cloned()).salted(&salt));
+        found.0.push(ready.of_variant(variant.cloned()).salted(&asker.salt).ranked(asker.priority, &asker.client));
         found.1.push(Taken { tokens, cut_from, opened });
     }
     Ok(found)

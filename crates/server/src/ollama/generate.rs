@@ -160,8 +160,8 @@ async fn respond(
     };
     let constrained = wanted.map(|wanted| wanted.place);
     let sources = vec![source];
-    let salt = record.salt(None);
-    let ask = Generate { sources, writing: None, given, stream, constrained, forced: None, enough: None, salt };
+    let asker = record.asker(None, 0);
+    let ask = Generate { sources, writing: None, given, stream, constrained, forced: None, enough: None, asker };
     let from = model.generate(ask)?;
     if stream {
         return sse::respond(from, lines, record, model).await;

@@ -78,14 +78,14 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
         extra,
         ..Render::default()
     };
-    let salt = record.salt(params.salt.as_deref());
+    let asker = record.asker(params.salt.as_deref(), params.priority);
     let Params { mut given, stream, usage, constrained, .. } = params;
     given.extend(answers.given(facts));
     let sources = vec![Source::Chat(Box::new(render))];
     let forced = Forced::new(facts.form.as_ref(), &offered, &tokenizer);
     let enough = answers.enough(head.choices);
     let watched = stream || enough.is_some();
-    let ask = Generate { sources, writing: None, given, stream: watched, constrained, forced, enough, salt };
+    let ask = Generate { sources, writing: None, given, stream: watched, constrained, forced, enough, asker };
     let from = model.generate(ask)?;
     if stream {
         let format = Stream { head, tokenizer, usage: usage.then(Usage::default), answers, calls: BTreeMap::new() };

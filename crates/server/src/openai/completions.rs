@@ -81,9 +81,9 @@ pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
         (Text::Tokens(ids), _) => Source::Tokens(ids),
     };
     let sources = prompts.into_iter().map(source).collect();
-    let salt = record.salt(params.salt.as_deref());
+    let asker = record.asker(params.salt.as_deref(), params.priority);
     let Params { given, stream, usage, constrained, .. } = params;
-    let ask = Generate { sources, writing: None, given, stream, constrained, forced: None, enough: None, salt };
+    let ask = Generate { sources, writing: None, given, stream, constrained, forced: None, enough: None, asker };
     let from = model.generate(ask)?;
     if stream {
         let format = Stream { head, tokenizer, usage: usage.then(Usage::default), offsets: Default::default() };

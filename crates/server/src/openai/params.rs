@@ -64,6 +64,8 @@ pub struct Params {
     pub constrained: Option<String>,
     /// Whose requests alone share their pasts with this one.
     pub salt: Option<String>,
+    /// How soon it is worked on while others wait: the lower the sooner.
+    pub priority: i64,
 }
 
 impl Params {
@@ -115,6 +117,7 @@ pub fn take(fields: &mut Fields, limits: &Limits) -> Result<Params, Failure> {
         let message = format!("cache_salt must have 1 to {} bytes", limits.stop_bytes);
         return Err(Failure::field("cache_salt", message));
     }
+    params.priority = fields.signed("priority", -1000, 1000)?.unwrap_or(0);
     fields.ignore(IGNORED);
     Ok(params)
 }
@@ -285,13 +288,14 @@ mod tests {
     fn good_parameters_reach_the_engine_under_its_names() {
         let body = json!({
             "temperature": 0.5, "top_p": 0.9, "n": 2, "seed": -1, "stop": "x", "logit_bias": {"7": -100},
-            "stream": true, "stream_options": {"include_usage": true}, "user": "me", "top_k": 5, "presence_penalty": null,
+            "stream": true, "stream_options": {"include_usage": true}, "user": "me", "top_k": 5, "presence_penalty": null, "priority": -3,
         });
         let params = read(body).expect("read");
         let get = |name: &str| params.given.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
         assert_eq!(get("seed"), Some(json!(u64::MAX)));
         assert_eq!((get("stop"), get("n"), get("top_k")), (Some(json!(["x"])), Some(json!(2)), Some(json!(5))));
         assert_eq!(get("logit_bias"), Some(json!({"7": -100.0})));
+        assert_eq!(params.priority, -3);
         assert!(params.stream && params.usage && get("presence_penalty").is_none());
         let searched = read(json!({"num_beams": 4, "n": 2})).expect("read");
         assert!(searched.given.contains(&("num_return_sequences".into(), json!(2))));
@@ -318,6 +322,8 @@ mod tests {
             (json!({"repetition_penalty": 0}), "repetition_penalty"),
             (json!({"num_beams": 17}), "num_beams"),
             (json!({"sequence_bias": []}), "sequence_bias"),
+            (json!({"priority": 1001}), "priority"),
+            (json!({"priority": 0.5}), "priority"),
             (json!({"surprise": 1}), "surprise"),
             (json!({"stream_options": {}}), "stream_options"),
             (json!({"stream": true, "stream_options": {"x": 1}}), "stream_options.x"),

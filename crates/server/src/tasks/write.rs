@@ -38,9 +38,9 @@ async fn respond(mut request: Request, task: Writing) -> Result<Response<Body>, 
     let params = params::finish(std::mem::take(&mut request.fields), params, &request.limits)?;
     let sources = texts.into_iter().map(Source::Text).collect();
     let writing = Some(ToWrite { task, prefix, truncate: request.truncate });
-    let salt = request.record.salt(params.salt.as_deref());
+    let asker = request.record.asker(params.salt.as_deref(), params.priority);
     let (given, constrained) = (params.given, params.constrained);
-    let ask = Generate { sources, writing, given, stream: false, constrained, forced: None, enough: None, salt };
+    let ask = Generate { sources, writing, given, stream: false, constrained, forced: None, enough: None, asker };
     let from = request.model.generate(ask)?;
     let outputs = sse::collect(from, &request.record, &request.model).await?;
     let mut usage = Usage::default();

@@ -38,7 +38,8 @@ pub struct Resolved {
 impl Resolved {
     /// The model's defaults, over which the caller's values go. `given`: names and values as in
     /// [`GenerateOptions::set`]. `encoder_decoder` says whether the model is one: only there a file's `max_length` is the
-    /// answer's limit; in a decoder, where the prompt counts too, the context is.
+    /// answer's limit; in a decoder, where the prompt counts too, the context is. Guesses are made where they pay, unless
+    /// `given` says how many.
     ///
     /// # Errors
     /// As [`GenerateOptions::set`]; a file's value of a wrong range shows in [`GenerateOptions::validate`].
@@ -57,6 +58,11 @@ impl Resolved {
             resolved.set(&name, value, "given".into())?;
         }
         resolved.prefer_sampling(from_files)?;
+        // Whoever gives a number has decided how to guess.
+        let numbers = ["prompt_lookup_num_tokens", "num_assistant_tokens", "guess_when_it_pays"];
+        if !resolved.settings.iter().any(|setting| numbers.contains(&setting.name.as_str())) {
+            resolved.options.speculation.guess_when_it_pays = true;
+        }
         Ok(resolved)
     }
 

@@ -233,11 +233,32 @@ pub struct Speculation {
     pub max_matching_ngram_size: usize,
     /// The most tokens that a draft model guesses, where there is one.
     pub num_assistant_tokens: usize,
+    /// Guesses are made as long as they pay, from the text so far too where `prompt_lookup_num_tokens` is 0. Without it they
+    /// are made as the numbers say.
+    pub guess_when_it_pays: bool,
+}
+
+/// Tokens that are looked up at most where no number is given.
+const LOOKED_UP: usize = 10;
+
+impl Speculation {
+    /// The most tokens guessed from the text so far.
+    pub(crate) fn looked_up(&self) -> usize {
+        match self.prompt_lookup_num_tokens {
+            0 if self.guess_when_it_pays => LOOKED_UP,
+            tokens => tokens,
+        }
+    }
 }
 
 impl Default for Speculation {
     fn default() -> Speculation {
-        Speculation { prompt_lookup_num_tokens: 0, max_matching_ngram_size: 3, num_assistant_tokens: 8 }
+        Speculation {
+            prompt_lookup_num_tokens: 0,
+            max_matching_ngram_size: 3,
+            num_assistant_tokens: 8,
+            guess_when_it_pays: false,
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! is put back and begins anew later. Who joins next is `queue`.
 //! None of this changes an answer. The loop knows no tensors; whoever owns a [`Schedule`] decides when to add and to step.
 
+mod prices;
 mod queue;
 
 use crate::constrain::Beside;
@@ -17,10 +18,12 @@ use crate::source::{LogitsSource, Start};
 use crate::vocabulary::Vocabulary;
 use crate::work::{Around, Part, Room, Work};
 use attend_nn::BLOCK_TOKENS;
+use prices::{Prices, Step};
 use queue::{Queue, Rank};
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Takes the events of each request, by its key; `Break` ends that request.
 pub type EachHandler<'a> = dyn FnMut(usize, Event<'_>) -> ControlFlow<()> + 'a;
@@ -65,6 +68,7 @@ pub struct Schedule<'a, S: LogitsSource> {
     running: Vec<(Rank, Entry<'a, S::State>)>,
     preempted: u64,
     beside: Beside,
+    prices: Prices,
 }
 
 /// What a schedule is busy with.
@@ -97,8 +101,8 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         limits: Limits,
     ) -> Schedule<'a, S> {
         let (waiting, running, beside) = (Queue::new(), Vec::new(), Beside::default());
-        let (draft, prefixes) = (None, None);
-        Schedule { source, draft, prefixes, vocabulary, around, limits, waiting, running, preempted: 0, beside }
+        let (draft, prefixes, preempted, prices) = (None, None, 0, Prices::default());
+        Schedule { source, draft, prefixes, vocabulary, around, limits, waiting, running, preempted, beside, prices }
     }
 
     /// Lets a draft model guess for requests of one choice. Keys and values of its own are not counted in the limits.
@@ -179,8 +183,8 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     pub fn step(&mut self, on: &mut EachHandler<'_>) -> Result<Vec<Ended>, Error> {
         self.make_room();
         let mut ended = self.join();
-        self.guess()?;
-        let fed = self.feed()?;
+        let drafting = self.guess()?;
+        let fed = self.feed(drafting)?;
         if !fed.contains(&Some(true)) {
             // Whoever is left waits for a mask, and there is nothing else to do meanwhile.
             let _ = self.running.iter_mut().any(|(_, entry)| entry.work.wait());
@@ -274,13 +278,17 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         states.pop().ok_or_else(|| Error::Unsupported("the source of logits began no sequence".into()))
     }
 
-    /// Lets requests guess what follows; what is right is known after the step that feeds it.
-    fn guess(&mut self) -> Result<(), Error> {
-        let most = GUESSES / self.sequences().max(1);
+    /// Lets requests guess what follows; what is right is known after the step that feeds it. Returns what a draft model took
+    /// for it that read nothing else.
+    fn guess(&mut self) -> Result<Option<Duration>, Error> {
+        let sequences = self.sequences();
+        let (most, price) = (GUESSES / sequences.max(1), self.prices.of(sequences));
         for (_, entry) in &mut self.running {
+            entry.work.consider(price);
             entry.work.look_up(self.source, most);
         }
-        let Some(draft) = &self.draft else { return Ok(()) };
+        let Some(draft) = &self.draft else { return Ok(None) };
+        let (begun, mut reads) = (Instant::now(), false);
         let mut room = Room { reading: self.around.chunk.max(1) };
         loop {
             let mut parts = Vec::new();
@@ -288,8 +296,10 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
                 parts.extend(entry.work.draft_part((self.source, draft), &mut room, most)?);
             }
             if parts.is_empty() {
-                return Ok(());
+                return Ok(Some(begun.elapsed()).filter(|_| !reads));
             }
+            // After a right guess the last two tokens are new to it.
+            reads |= parts.iter().any(|part| part.feed.tokens.len() > 2);
             feed(draft.source, parts)?;
             for (_, entry) in &mut self.running {
                 entry.work.take_guess(self.source.vocab());
@@ -299,7 +309,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
 
     /// Feeds what every running request wants; says of each whether it had a part in the step. None: it must not go on now.
     /// Where what answers are held to has outgrown its memory, only the first of such requests goes on, until it has ended.
-    fn feed(&mut self) -> Result<Vec<Option<bool>>, Error> {
+    fn feed(&mut self, drafting: Option<Duration>) -> Result<Vec<Option<bool>>, Error> {
         let mut room = Room { reading: self.around.chunk.max(1) };
         let (mut all, mut fed) = (Vec::new(), Vec::new());
         let (over, mut others) = (self.around.grammars.is_over(), false);
@@ -312,7 +322,13 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
             fed.push(Some(!parts.is_empty()));
             all.extend(parts);
         }
+        let (sequences, tokens) = (all.len(), all.iter().map(|part| part.feed.tokens.len()).sum::<usize>());
+        let begun = Instant::now();
         feed(self.source, all)?;
+        let guesses = self.running.iter().map(|(_, entry)| entry.work.guesses()).sum();
+        if sequences > 0 && tokens == sequences + guesses {
+            self.prices.learn(Step { sequences, guesses, took: begun.elapsed(), drafting });
+        }
         Ok(fed)
     }
 }

@@ -104,6 +104,14 @@ fn lookup_never_changes_an_answer() {
                 let (found, _) = steps(&source, None, &prompt, &options);
                 assert_eq!(said(found), said(plain.clone()), "{kind}, {way}, {tokens} tokens after {ngram}");
             }
+            let mut options = options.clone();
+            options.speculation.guess_when_it_pays = true;
+            let (found, _) = steps(&source, None, &prompt, &options);
+            assert!(
+                found.guesses.offered > 0 || kind == "mixed" || way != "greedy",
+                "{kind}, {way}: nothing was tried"
+            );
+            assert_eq!(said(found), said(plain.clone()), "{kind}, {way}, as long as it pays");
         }
     }
 }
@@ -125,11 +133,15 @@ fn a_draft_never_changes_an_answer() {
         for (name, draft) in &drafts {
             for (tokens, lookup, context) in [(8, 0, None), (1, 0, None), (3, 4, None), (8, 0, Some(20)), (0, 0, None)]
             {
-                let mut options = options.clone();
-                options.speculation.num_assistant_tokens = tokens;
-                options.speculation.prompt_lookup_num_tokens = lookup;
-                let (found, _) = steps(&source, Some(Draft { source: draft, context }), &prompt, &options);
-                assert_eq!(said(found), said(plain.clone()), "{way}, {name}, {tokens} tokens, lookup {lookup}");
+                for pays in [false, true] {
+                    let mut options = options.clone();
+                    options.speculation.num_assistant_tokens = tokens;
+                    options.speculation.prompt_lookup_num_tokens = lookup;
+                    options.speculation.guess_when_it_pays = pays;
+                    let (found, _) = steps(&source, Some(Draft { source: draft, context }), &prompt, &options);
+                    let place = format!("{way}, {name}, {tokens} tokens, lookup {lookup}, as it pays: {pays}");
+                    assert_eq!(said(found), said(plain.clone()), "{place}");
+                }
             }
         }
     }
@@ -261,6 +273,12 @@ fn real_caches_forget_wrong_guesses_without_a_trace() {
                 let drafted = ask(&helped, &options).expect("an answer");
                 options.speculation.prompt_lookup_num_tokens = 6;
                 let looked_up = ask(&plain, &options).expect("an answer");
+                options.speculation.prompt_lookup_num_tokens = 0;
+                options.speculation.guess_when_it_pays = true;
+                for engine in [&plain, &helped] {
+                    let found = ask(engine, &options).expect("an answer");
+                    assert_eq!(said(found), expected, "{case}, {kv}, temperature {temperature}: as long as it pays");
+                }
                 assert!(drafted.guesses.right > 0, "{case}: {:?}", drafted.guesses);
                 assert_eq!(said(drafted), expected, "{case}, {kv}, temperature {temperature}: a draft");
                 assert_eq!(said(looked_up), expected, "{case}, {kv}, temperature {temperature}: lookup");

@@ -137,13 +137,14 @@ pub struct SamplingArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Guessing ahead (the answer stays the same)")]
 pub struct SpeculationArgs {
-    /// Guess up to N tokens from where the last ones stood before: for answers that repeat their prompt (0: off)
+    /// Guess up to N tokens from where the last ones stood before: for answers that repeat their prompt (0: off) [default: as
+    /// long as it pays]
     #[arg(long, value_name = "N", value_parser = values::count, allow_negative_numbers = true)]
     pub lookup: Option<usize>,
     /// A smaller model with the same vocabulary that guesses what this one will say
     #[arg(long, value_name = "MODEL")]
     pub draft: Option<OsString>,
-    /// How many tokens it guesses at most [default: 8]
+    /// How many tokens it guesses at most [default: 8, as long as it pays]
     #[arg(long, value_name = "N", value_parser = values::count, allow_negative_numbers = true, requires = "draft")]
     pub draft_tokens: Option<usize>,
 }

@@ -1,6 +1,6 @@
 //! One choice on its way: drawn token by token.
 
-use super::guess::{Guess, look_up};
+use super::guess::{Guess, Price, look_up};
 use super::strand::Wanted;
 use crate::constrain::{Beside, Held, Matcher};
 use crate::error::Error;
@@ -152,19 +152,28 @@ impl<'v> Answer<'v> {
         most.min(self.guess.trust).min(possible).saturating_sub(self.guess.count)
     }
 
+    /// Decides whether guesses pay, where that is not decided by hand.
+    pub fn consider(&mut self, ready: &Ready, price: Option<Price>) {
+        if ready.options.speculation.guess_when_it_pays {
+            self.guess.consider(price);
+        }
+    }
+
     /// Guesses from the text so far.
     pub fn look_up(&mut self, ready: &Ready, most: usize) {
         let wanted = &ready.options.speculation;
-        let most = self.room(ready, most.min(wanted.prompt_lookup_num_tokens));
+        let most = self.room(ready, most.min(wanted.looked_up()).min(self.guess.lookup.allowed));
         let guesses = look_up(&self.tokens, wanted.max_matching_ngram_size, most);
         self.guess.count = guesses.len();
         self.guess.closed = !guesses.is_empty();
+        self.guess.drafted = false;
         self.tokens.extend(guesses);
     }
 
     /// Whether a draft model is to guess one more token.
     pub fn wants_draft(&self, ready: &Ready, most: usize) -> bool {
-        !self.guess.closed && self.room(ready, most.min(ready.options.speculation.num_assistant_tokens)) > 0
+        let most = most.min(ready.options.speculation.num_assistant_tokens).min(self.guess.draft.allowed);
+        !self.guess.closed && self.room(ready, most) > 0
     }
 
     /// Guesses what a draft model's row says here: the same rules and the same random number choose from it as from the row
@@ -175,6 +184,7 @@ impl<'v> Answer<'v> {
             Ok((id, complete)) => {
                 self.tokens.push(id);
                 self.guess.count += 1;
+                self.guess.drafted = true;
                 self.guess.closed = complete || ready.ends(id).is_some();
             }
             // A row that leaves no token is no guess.

@@ -22,6 +22,7 @@ use crate::schedule::Draft;
 use crate::source::{LogitsSource, Start};
 use crate::vocabulary::Vocabulary;
 use choice::Answer;
+pub(crate) use guess::Price;
 use std::time::Instant;
 pub(crate) use strand::{Part, Room};
 use strand::{Strand, Wanted};
@@ -200,6 +201,21 @@ impl<'v, T> Work<'v, T> {
         let both = answers.iter_mut().filter(|answer| answer.open).zip(strands);
         let mut late = both.filter(|(_, strand)| !strand.rows.is_empty());
         late.next().map(|(answer, _)| answer.wait()).is_some()
+    }
+
+    /// Lets every open choice decide whether to guess at this price; None: not in the next step.
+    pub fn consider(&mut self, price: Option<Price>) {
+        if let Answers::Choices(answers) = &mut self.answers {
+            answers.iter_mut().filter(|answer| answer.open).for_each(|answer| answer.consider(&self.ready, price));
+        }
+    }
+
+    /// Tokens that are guessed at present.
+    pub fn guesses(&self) -> usize {
+        match &self.answers {
+            Answers::Choices(answers) => open(answers).map(|answer| answer.guess.count).sum(),
+            Answers::Beams(_) | Answers::Found(_) => 0,
+        }
     }
 
     /// Lets every open choice guess what follows its last token, from the text so far.

@@ -94,6 +94,8 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("STR-09", "server/tests/http/openai.rs", "logprobs_are_those_of_the_sampled_tokens"),
     ("BAT-05", "server/tests/http/company.rs", "neighbours_change_nothing"),
     ("BAT-05", "server/tests/http/company.rs", "one_connection_asks_many_times"),
+    ("CCH-01", "engine/tests/state.rs", "nothing_is_left_from_call_to_call"),
+    ("CCH-02", "engine/tests/state.rs", "a_window_ends_exactly_where_it_should"),
     ("CCH-04", "server/tests/http/prefix.rs", "an_answer_from_a_kept_prefix_is_the_one_without"),
     ("CCH-04", "engine/tests/batch/prefix.rs", "models_give_the_same_bits_from_a_shared_past"),
     ("CCH-07", "server/tests/http/prefix.rs", "keys_and_salts_keep_what_they_left_to_themselves"),

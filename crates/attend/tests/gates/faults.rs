@@ -1,7 +1,7 @@
 //! L7: faults that are put in: only the request that meets one fails, and health tells the truth.
 //!
-//! A token whose row of the output's norm overflows makes logits that are no numbers; a template with a long loop makes
-//! requests slow to get ready; a queue of one is full at once. Steps that panic are in `server`'s own tests, with a trap in
+//! A token whose row of the output's norm overflows makes logits that are no numbers; a template with a long loop, and a
+//! text of nearly two megabytes, make requests slow to get ready; a queue of one is full at once. Steps that panic are in `server`'s own tests, with a trap in
 //! the place of a model.
 
 use crate::client::{Answer, chunk, connect, read_head, request};
@@ -52,8 +52,8 @@ fn server() -> Serving {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let model = decoder_with(folder.path(), &SIZE, json!({}), safetensors::file(&cursed()));
     // As many steps as a template may take, where a message asks for them.
-    let template = "{% for m in messages %}{{ m.content }} {% if 'slow' in m.content %}{% for a in range(300) %}\
-                    {% for b in range(300) %}{% endfor %}{% endfor %}{% endif %}{% endfor %}t9";
+    let template = "{% for m in messages %}{{ m.content }} {% if 'slow' in m.content %}{% for a in range(700) %}\
+                    {% for b in range(700) %}{% endfor %}{% endfor %}{% endif %}{% endfor %}t9";
     std::fs::write(model.join("chat_template.jinja"), template).expect("written");
     Serving::over(folder, model, &["--queue", "24"])
 }
@@ -101,7 +101,8 @@ fn crowd(serving: &Serving) -> usize {
 /// What is slow to be made ready; how long it took.
 fn slow(serving: &Serving) -> Duration {
     let begun = Instant::now();
-    let body = json!({"messages": [{"role": "user", "content": "slow t5"}], "max_tokens": 2});
+    let body =
+        json!({"messages": [{"role": "user", "content": format!("slow {}", "t5 ".repeat(600_000))}], "max_tokens": 2});
     let answer = serving.post("/v1/chat/completions", &body);
     assert!([200, 400, 429].contains(&answer.status), "{answer:?}");
     begun.elapsed()

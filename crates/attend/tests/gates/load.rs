@@ -158,7 +158,7 @@ fn latency(serving: &Serving, probe: &Exchange) -> f64 {
 fn l3(time: Duration, timed: bool) {
     const QUEUE: usize = 64;
     let _alone = alone();
-    let serving = Serving::start(&["--queue", "64", "--prefix-cache", "4MB"]);
+    let serving = Serving::start(&["--queue", "64", "--prefix-cache", "4MB", "--no-log"]);
     // Long answers: what is measured is the model's work, not the connections'.
     let all = exchanges(&serving.model, 60, 200..300);
     let probe = &exchanges(&serving.model, 1, 8..9)[0];

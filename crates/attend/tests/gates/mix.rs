@@ -1,7 +1,7 @@
 //! The mix of requests of the load gates: prompts of 4 to 200 tokens, answers of 1 to 64, with what the library answers to
 //! each alone.
 
-use crate::client::{chunk, connect, read, read_head, request};
+use crate::client::{chunk, connect, read, request};
 use crate::serving::SIZE;
 use attend::engine::{Engine, EngineOptions, GenerateOptions, Prompt};
 use attend::kernels::{Compute, DType};
@@ -10,7 +10,7 @@ use attend::nn::KvTypes;
 use attend::text::Tokenizer;
 use attend_testkit::golden::Random;
 use serde_json::{Value, json};
-use std::io::{BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -88,9 +88,12 @@ impl Client {
         let mut reader = self.reader.take().unwrap_or_else(|| BufReader::new(connect(self.address)));
         let begun = Instant::now();
         reader.get_mut().write_all(&exchange.bytes(true, "keep-alive")).expect("sent");
-        let status = read_head(&mut reader);
+        let (status, length) = head(&mut reader);
         let first = begun.elapsed();
         if status != 200 {
+            // The connection is kept, as a client's that asks again.
+            reader.read_exact(&mut vec![0; length]).expect("the words of a refusal");
+            self.reader = Some(reader);
             return Seen { status, first, whole: first, between: None };
         }
         let (mut text, mut rest, mut ended, mut times) = (String::new(), String::new(), false, Vec::new());
@@ -128,5 +131,22 @@ impl Client {
         }
         self.reader = Some(reader);
         answer.status
+    }
+}
+
+/// The status of an answer, and the length of its body where that is said.
+fn head(reader: &mut BufReader<TcpStream>) -> (u16, usize) {
+    let (mut status, mut length) = (None, 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a line");
+        let line = line.trim_end().to_ascii_lowercase();
+        if line.is_empty() {
+            return (status.expect("a status"), length);
+        }
+        status = status.or_else(|| line.split(' ').nth(1).and_then(|status| status.parse().ok()));
+        if let Some(value) = line.strip_prefix("content-length: ") {
+            length = value.parse().expect("a length");
+        }
     }
 }

@@ -15,12 +15,12 @@ const BLOCKS: usize = 7;
 
 /// A workload's requests: prompts of about a block and a half, answers of two and a half, in every way of choosing tokens.
 fn workload(random: &mut Random) -> Vec<(Prompt, Arc<GenerateOptions>)> {
-    let count = 2 + random.below(7);
+    let count = 3 + random.below(4);
     (0..count)
         .map(|_| {
             let ids: Vec<u32> = (0..60 + random.below(90)).map(|_| 3 + random.below(SIZE.vocab - 3) as u32).collect();
             let mut options = GenerateOptions::default();
-            (options.length.max_tokens, options.length.ignore_eos) = (Some(100 + random.below(120)), true);
+            (options.length.max_tokens, options.length.ignore_eos) = (Some(120 + random.below(120)), true);
             options.sampling.seed = Some(random.next_u64());
             match random.below(5) {
                 0 => options.sampling.temperature = 1.0,

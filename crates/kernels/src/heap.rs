@@ -10,6 +10,7 @@ pub fn keep_freed_memory() {
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST);
             libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);
+            libc::mallopt(libc::M_TOP_PAD, STEP);
         }
     }
 }
@@ -32,3 +33,7 @@ const LARGEST: i32 = 32 << 20;
 /// Free bytes at the end of the heap that are kept.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const KEPT: i32 = 256 << 20;
+/// How far the heap grows at once: addresses alone, which take no memory until they are written to. A large page is given
+/// only where all of it belongs to the heap already.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const STEP: i32 = 16 << 20;

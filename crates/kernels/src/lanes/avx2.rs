@@ -199,7 +199,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     fn prefetch(self, byte: &u8) {
-        found!(_mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()))
+        found!(_mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(byte).cast()))
     }
     #[inline(always)]
     fn round(self, x: &[f32; 32], factor: f32, codes: &mut [i8; 32]) -> [[i16; 2]; 2] {

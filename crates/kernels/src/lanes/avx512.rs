@@ -212,7 +212,7 @@ impl<const VNNI: bool, const BF16: bool> Lanes for Avx512<VNNI, BF16> {
 
     #[inline(always)]
     fn prefetch(self, byte: &u8) {
-        found!(_mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()))
+        found!(_mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(byte).cast()))
     }
     #[inline(always)]
     fn most(self, x: &[f32; 32]) -> u32 {

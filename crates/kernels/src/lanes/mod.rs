@@ -75,7 +75,8 @@ pub(crate) trait Lanes: Copy {
     /// Byte `index` (0..4) of each output, as an unsigned or signed number.
     fn byte(self, x: Self::B, index: usize, signed: bool) -> Self::I;
 
-    /// Asks for the cache line of a byte, which will be read soon.
+    /// Asks for the cache line of a byte, which will be read soon, into the second cache: the first has too few places for
+    /// lines on their way.
     #[inline(always)]
     fn prefetch(self, _byte: &u8) {}
 

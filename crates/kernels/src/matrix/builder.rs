@@ -24,17 +24,21 @@ fn bytes_of_mut(lines: &mut [Line]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
 }
 
-/// Asks for large pages under a large buffer that nothing was written to yet: reading weights then misses the table of
-/// pages less often. A system that declines changes nothing.
+/// Asks for large pages under a buffer that nothing was written to yet: reading weights then misses the table of pages
+/// less often. Small matrices lie side by side in the heap, so that a page may hold the end of one and the beginning of
+/// the next; what else lies there does not mind. A system that declines changes nothing.
 fn prefer_huge_pages(data: &mut Vec<Line>) {
     #[cfg(target_os = "linux")]
     {
         const PAGE: usize = 1 << 21;
+        /// Smaller buffers may lie among anything.
+        const LEAST: usize = 1 << 16;
         let start = data.spare_capacity_mut().as_mut_ptr() as usize;
-        let (first, end) = (start.next_multiple_of(PAGE), start + data.capacity() * size_of::<Line>());
-        if end.saturating_sub(first) >= PAGE {
-            // SAFETY: the range lies inside our own allocation, and the advice does not change its contents.
-            unsafe { libc::madvise(first as *mut libc::c_void, (end - first) / PAGE * PAGE, libc::MADV_HUGEPAGE) };
+        let bytes = data.capacity() * size_of::<Line>();
+        if bytes >= LEAST {
+            let (first, end) = (start / PAGE * PAGE, (start + bytes).next_multiple_of(PAGE));
+            // SAFETY: the advice changes no contents, whosever they are, and addresses without memory are passed over.
+            unsafe { libc::madvise(first as *mut libc::c_void, end - first, libc::MADV_HUGEPAGE) };
         }
     }
     #[cfg(not(target_os = "linux"))]

@@ -9,7 +9,7 @@ mod rounding;
 #[cfg(target_arch = "x86_64")]
 mod sixteen;
 
-use super::codes::{RUN, group, run_bytes, run_of};
+use super::codes::{RUN, group, run_of};
 use super::panels;
 use super::scales::{Packed, Subs};
 use super::tasks::{Output, Part};
@@ -131,18 +131,25 @@ impl<B: Packed> Int8<'_, B> {
                 block: PhantomData,
             });
             let runs = stretch.start * B::LEN / RUN..stretch.end * B::LEN / RUN;
-            let ahead = std::array::from_fn(|p| {
-                if stretch.end < blocks {
-                    &sections[p].1[stretch.end * B::CODES..]
-                } else {
-                    self.panels.get((panel + P + p) * self.panel_bytes..).unwrap_or_default()
-                }
-            });
+            let ahead = self.ahead::<P>(panel, &runs, blocks * B::LEN / RUN);
             self.rows(l, runs, &unpacked, ahead, sums);
         }
         for (p, sums) in sums.iter().enumerate() {
             self.part.write(self.out, panel + p, &sums.0[..rows]);
         }
+    }
+
+    /// What will be read [`AHEAD`] after `runs` of `P` panels: of each an equal share of its bytes, heads and codes, for every
+    /// one of its `count` runs.
+    #[inline(always)]
+    fn ahead<const P: usize>(&self, panel: usize, runs: &Range<usize>, count: usize) -> [&[u8]; P] {
+        let share = self.panel_bytes / count;
+        let later = runs.start + AHEAD.div_ceil(share);
+        let (panel, at) = (panel + later / count * P, later % count * share);
+        std::array::from_fn(|p| {
+            let rest = self.panels.get((panel + p) * self.panel_bytes + at..).unwrap_or_default();
+            &rest[..rest.len().min(runs.len() * share)]
+        })
     }
 
     /// Adds the products of a stretch of each of `P` panels, which holds `runs`, with every row of the part.
@@ -184,12 +191,16 @@ impl<B: Packed> Int8<'_, B> {
     }
 }
 
-/// The cache lines that run `run` of a stretch takes.
+/// The cache lines, of those that a stretch asks for, which fall to run `run`.
 #[inline(always)]
 fn run_lines<B: Packed>(run: usize) -> Range<usize> {
-    let lines = run_bytes(B::BITS) / 64;
+    let lines = (RUN * WIDTH * B::BYTES / B::LEN).div_ceil(64);
     run * lines..(run + 1) * lines
 }
+
+/// How far ahead weights are asked for, in bytes of a panel: what memory hands over while it is waited for, and little
+/// enough to be still in the second cache when it is read.
+const AHEAD: usize = 8 << 10;
 
 /// Blocks whose scales are formed together, and which all rows pass by: 256 inputs, so that weights, activations and sums
 /// stay in the first cache.

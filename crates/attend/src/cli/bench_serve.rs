@@ -10,7 +10,7 @@ use std::io::Write;
 #[command(after_help = "Examples:
   attend bench serve --url http://localhost:8080 --clients 16
   attend bench serve --url http://localhost:8080 --clients 4 --prompt 512 --shared 400 --generate 128 --json
-  attend bench serve --url http://localhost:8080 --clients 32 --generate 0 --prompt 20
+  attend bench serve --url http://localhost:8080 --clients 32 --generate 0 --prompt 20 --range-ratio 0.8
 
 Each client asks for a completion, reads it as it comes, and asks for the next; with --generate 0 they ask for vectors. Any \
 server that speaks OpenAI's dialect can be asked.")]
@@ -27,6 +27,9 @@ pub struct BenchServeArgs {
     /// Words of each prompt
     #[arg(long, value_name = "N", default_value = "64", value_parser = values::at_least_one, allow_negative_numbers = true)]
     pub prompt: usize,
+    /// How far lengths of prompts and answers are from those asked for: 0, all alike, to 1, anything up to twice as long
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = values::fraction, allow_negative_numbers = true)]
+    pub range_ratio: f32,
     /// Words that all prompts begin with
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::count, allow_negative_numbers = true)]
     pub shared: usize,
@@ -52,6 +55,7 @@ pub fn run(args: &BenchServeArgs) -> Result<bool> {
         clients: args.clients,
         requests: args.requests,
         prompt: args.prompt,
+        range_ratio: f64::from(args.range_ratio),
         shared: args.shared,
         generate: args.generate,
     };

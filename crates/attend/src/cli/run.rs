@@ -218,13 +218,15 @@ fn print_json(session: &Session, resolved: &Resolved, output: &Output) -> Result
     timings["load_seconds"] = json!(session.load_seconds);
     let settings = resolved.settings.iter().map(|s| json!({"name": s.name, "value": s.value, "source": s.source}));
     object["model"] = json!(session.path.display().to_string());
+    // How much is guessed follows the clock, as times do.
+    object["guesses"] = serde_json::to_value(output.guesses)?;
     object["timings"] = timings;
     object["settings"] = settings.collect();
     writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&object)?)?;
     Ok(())
 }
 
-/// What is the same for one prompt and for many.
+/// What is the same for one prompt and for many, and at every time.
 pub fn output_json(session: &Session, output: &Output) -> Value {
     let first = output.choices.first();
     let mut object = json!({
@@ -233,7 +235,6 @@ pub fn output_json(session: &Session, output: &Output) -> Value {
         "prompt_token_ids": output.prompt_token_ids,
         "finish_reason": first.map_or("length", |choice| choice.finish.reason()),
         "usage": output.usage,
-        "guesses": output.guesses,
         "seed": output.seed,
         "notices": output.notices,
     });

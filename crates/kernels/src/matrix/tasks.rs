@@ -38,21 +38,10 @@ impl<'a> Output<'a, f32> {
             match values.first_chunk::<WIDTH>() {
                 // A whole vector is one move; the length of a call is not known.
                 Some(values) => start.cast::<[f32; WIDTH]>().write_unaligned(*values),
-                None => write_narrow(start, values),
+                None => std::ptr::copy_nonoverlapping(values.as_ptr(), start, values.len()),
             }
         }
     }
-}
-
-/// Writes less than a vector. Never inlined: with the other case beside it, the compiler would call for both.
-///
-/// # Safety
-/// As many elements can be written at `start`.
-#[cold]
-#[inline(never)]
-unsafe fn write_narrow(start: *mut f32, values: &[f32]) {
-    // SAFETY: the caller vouches for the place.
-    unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), start, values.len()) }
 }
 
 impl<'a, T> Output<'a, T> {
@@ -106,20 +95,17 @@ impl Part<'_> {
     pub(crate) fn write(&self, out: &Output<'_, f32>, panel: usize, sums: &[[f32; WIDTH]]) {
         let first = panel * WIDTH;
         let width = WIDTH.min(self.outputs - first);
-        // Without a bias nothing is added: a sum may be -0.
-        let Some(all) = self.bias else {
-            for (row, sums) in self.rows.clone().zip(sums) {
-                // SAFETY: the parts of a product are disjoint rectangles, each computed by one task.
-                unsafe { out.write(row * self.outputs + first, &sums[..width]) };
-            }
-            return;
-        };
         let mut bias = [0.0; WIDTH];
-        bias[..width].copy_from_slice(&all[first..first + width]);
+        if let Some(all) = self.bias {
+            bias[..width].copy_from_slice(&all[first..first + width]);
+        }
         for (row, sums) in self.rows.clone().zip(sums) {
             let mut sums = *sums;
-            sums.iter_mut().zip(&bias).for_each(|(sum, bias)| *sum += bias);
-            // SAFETY: as above.
+            // Without a bias nothing is added: a sum may be -0.
+            if self.bias.is_some() {
+                sums.iter_mut().zip(&bias).for_each(|(sum, bias)| *sum += bias);
+            }
+            // SAFETY: the parts of a product are disjoint rectangles, each computed by one task.
             unsafe { out.write(row * self.outputs + first, &sums[..width]) };
         }
     }

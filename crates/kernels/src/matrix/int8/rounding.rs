@@ -186,9 +186,8 @@ impl<const R: usize> Tiles<R> {
                 let rows = &x[tile * R * cols..(tile + 1) * R * cols];
                 dispatch_float(form.machine, RoundTile { form, rows, cols, runs, fine });
             };
-            // Waking others costs more than rounding a few rows, and claiming a task more than rounding one small tile.
-            // Rounding is several times the work that a chunk is cut for.
-            let chunk = (CHUNK / 4).div_ceil(R * cols.max(1));
+            // Waking others costs more than rounding a few rows, and claiming a task more than rounding one tile.
+            let chunk = CHUNK.div_ceil(R * cols.max(1));
             let chunks = count.div_ceil(chunk);
             parallel(chunks, |index| (index * chunk..count.min((index + 1) * chunk)).for_each(tile));
         }

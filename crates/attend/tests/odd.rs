@@ -4,7 +4,6 @@
 mod through;
 
 use attend::format::Checkpoint;
-use attend::kernels::DType;
 use attend_testkit::files::{Case, model, odd, write_all};
 use std::path::Path;
 
@@ -72,25 +71,7 @@ fn odd_configurations_load() {
 /// Every block type that a GGUF file may have, in a model whose matrices are all of it.
 #[test]
 fn every_block_type_runs() {
-    let types = [
-        (2, DType::Q4_0),
-        (3, DType::Q4_1),
-        (6, DType::Q5_0),
-        (7, DType::Q5_1),
-        (8, DType::Q8_0),
-        (10, DType::Q2_K),
-        (11, DType::Q3_K),
-        (12, DType::Q4_K),
-        (13, DType::Q5_K),
-        (14, DType::Q6_K),
-        (20, DType::IQ4_NL),
-        (23, DType::IQ4_XS),
-        (39, DType::MXFP4),
-        (0, DType::F32),
-        (1, DType::F16),
-        (30, DType::BF16),
-    ];
-    for (id, dtype) in types {
+    for (id, dtype) in model::WIDE_TYPES {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.gguf");
         std::fs::write(&path, model::wide_gguf(id, dtype).bytes()).unwrap();

@@ -17,3 +17,21 @@ pub fn cases(seed: u64) -> Vec<Case> {
     cases.extend(config::cases());
     cases
 }
+
+/// A path as somebody might spell it to get past a check of paths, one spelling with a key in the query.
+pub fn spellings(path: &str, key: &str) -> [String; 12] {
+    [
+        path.to_owned(),
+        format!("/{path}"),
+        format!("{path}/"),
+        format!("{path}?key={key}"),
+        format!("/x/..{path}"),
+        format!("/.{path}"),
+        format!("/%2e{path}"),
+        format!("/%2e%2e{path}"),
+        path.to_uppercase(),
+        path.replace('/', "%2F").replacen("%2F", "/", 1),
+        format!("{path}/health"),
+        format!("/health/..{path}"),
+    ]
+}

@@ -2,6 +2,7 @@
 
 use crate::client::{connect, read, request, send};
 use crate::serving::{SIZE, Serving, alone, best_of_three, decoder, report};
+use attend_testkit::hostile::spellings;
 use std::io::{BufReader, Write};
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,21 +17,6 @@ fn server() -> Serving {
     Serving::over(folder, model, &["--api-key-file", keys.to_str().expect("text"), "--no-log"])
 }
 
-const SPELLINGS: [fn(&str) -> String; 12] = [
-    |path| path.to_owned(),
-    |path| format!("/{path}"),
-    |path| format!("{path}/"),
-    |path| format!("{path}?key={KEY}"),
-    |path| format!("/x/..{path}"),
-    |path| format!("/.{path}"),
-    |path| format!("/%2e{path}"),
-    |path| format!("/%2e%2e{path}"),
-    |path| path.to_uppercase(),
-    |path| path.replace('/', "%2F").replacen("%2F", "/", 1),
-    |path| format!("{path}/health"),
-    |path| format!("/health/..{path}"),
-];
-
 /// Asks for every path of the document in every spelling; how many requests that were.
 fn walk(serving: &Serving, methods: &[&str]) -> usize {
     let key = [("Authorization", format!("Bearer {KEY}"))];
@@ -41,8 +27,7 @@ fn walk(serving: &Serving, methods: &[&str]) -> usize {
     paths.extend(others.map(str::to_owned));
     let mut count = 0;
     for path in paths.iter().filter(|path| *path != "/health") {
-        for spelling in SPELLINGS {
-            let path = spelling(path);
+        for path in spellings(path, KEY) {
             for method in methods {
                 let answer = send(serving.address, &request(method, &path, &[], b""));
                 assert_eq!(answer.status, 401, "{method} {path}");

@@ -10,7 +10,7 @@ use attend::kernels::{Compute, DType};
 use attend::model::{LoadOptions, Loaded, load};
 use attend::nn::{BLOCK_TOKENS, CacheBlock, KvTypes};
 use attend::text::{EncodeOptions, Tokenizer};
-use attend_testkit::files::model::wide_gguf;
+use attend_testkit::files::model::{WIDE_TYPES, wide_gguf};
 use attend_testkit::golden::Random;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -46,26 +46,6 @@ const MODELS: [&str; 20] = [
 /// Types of blocks of 32, in which any model can be loaded.
 const TYPES: [DType; 7] =
     [DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::IQ4_NL, DType::MXFP4];
-
-/// The types of GGUF files: its number for each.
-const FILES: [(u32, DType); 16] = [
-    (39, DType::MXFP4),
-    (0, DType::F32),
-    (1, DType::F16),
-    (30, DType::BF16),
-    (2, DType::Q4_0),
-    (3, DType::Q4_1),
-    (6, DType::Q5_0),
-    (7, DType::Q5_1),
-    (8, DType::Q8_0),
-    (10, DType::Q2_K),
-    (11, DType::Q3_K),
-    (12, DType::Q4_K),
-    (13, DType::Q5_K),
-    (14, DType::Q6_K),
-    (20, DType::IQ4_NL),
-    (23, DType::IQ4_XS),
-];
 
 /// What an answer says: tokens and bits.
 type Said = (Vec<u32>, Vec<u32>);
@@ -273,7 +253,7 @@ fn m1(amount: &Amount, told: bool) {
             (prompts, put_back, kinds) = (prompts + found.0.len(), put_back + found.2, kinds + 1);
         }
     }
-    for (number, dtype) in &FILES[..amount.types.min(FILES.len())] {
+    for (number, dtype) in &WIDE_TYPES[..amount.types.min(WIDE_TYPES.len())] {
         let place = Arc::new(tempfile::tempdir().expect("a folder"));
         let path = place.path().join("wide.gguf");
         std::fs::write(&path, wide_gguf(*number, *dtype).bytes()).expect("written");
@@ -291,7 +271,7 @@ fn m1(amount: &Amount, told: bool) {
                  tokens and bits alone, in 2, 7, 16, 32, in chunks, kept, put back ({put_back} times), guessed ahead, streamed, \
                  over HTTP and on the command line",
                 amount.models,
-                FILES.len()
+                WIDE_TYPES.len()
             ),
         );
     }
@@ -305,5 +285,5 @@ fn m1_same_answer_in_small() {
 #[test]
 #[ignore = "takes minutes"]
 fn m1_same_answer() {
-    m1(&Amount { models: MODELS.len(), prompts: 110, types: FILES.len(), typed: 16 }, true);
+    m1(&Amount { models: MODELS.len(), prompts: 110, types: WIDE_TYPES.len(), typed: 16 }, true);
 }

@@ -1,12 +1,12 @@
 //! Models that come and go: on demand, by time, by room; and nothing that is asked is lost on the way.
 
 use crate::client::{self, chunk, connect, request};
-use crate::support::{Serving, Setup, loader, parts, tiny};
+use crate::support::{Serving, Setup, loader, parts, tiny, waiting_loader};
 use attend_server::{Keep, Limits, Policy};
 use serde_json::{Value, json};
 use std::io::{BufReader, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -205,12 +205,7 @@ fn names_are_several_and_loading_may_fail() {
 #[test]
 fn those_that_wait_for_a_model_are_bounded_and_told_of_the_end() {
     let folder = tiny(json!({}));
-    let (go, wait) = mpsc::channel::<()>();
-    let path = folder.path().to_owned();
-    let slow = Box::new(move || {
-        let _ = wait.recv();
-        Ok(parts(&path, None))
-    });
+    let (go, slow) = waiting_loader(folder.path());
     let mut setup = Setup { policy: FOREVER, ..Setup::new(vec![("slow", slow)]) };
     setup.limits = Limits { queue: 2, grace: Duration::from_millis(200), ..Limits::default() };
     let mut serving = setup.start();

@@ -1,23 +1,18 @@
 //! Loading, failing, stopping: what the server says of itself is true.
 
 use crate::client::{self, chunk, connect, request};
-use crate::support::{BYTES_PER_TOKEN, Setup, loader, parts, tiny, tiny_server, tiny_setup};
+use crate::support::{BYTES_PER_TOKEN, Setup, loader, tiny, tiny_server, tiny_setup, waiting_loader};
 use attend_server::{Keys, Limits};
 use attend_testkit::files::{model, safetensors};
+use attend_testkit::hostile::spellings;
 use serde_json::json;
 use std::io::{BufReader, Write};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 #[test]
 fn a_model_that_is_loading_says_so() {
     let folder = tiny(json!({}));
-    let (go, wait) = mpsc::channel::<()>();
-    let path = folder.path().to_owned();
-    let slow = Box::new(move || {
-        let _ = wait.recv();
-        Ok(parts(&path, None))
-    });
+    let (go, slow) = waiting_loader(folder.path());
     let serving = Setup::new(vec![("slow", slow)]).start();
     assert_eq!((serving.get("/health").status, &serving.get("/health").json()["status"]), (503, &json!("loading")));
     let refused = serving.post("/v1/completions", &json!({"prompt": "t5"}));
@@ -164,23 +159,8 @@ fn keys_guard_every_route() {
         "/tokenize",
         "/nothing",
     ];
-    let spellings: [fn(&str) -> String; 12] = [
-        |path| path.to_owned(),
-        |path| format!("/{path}"),
-        |path| format!("{path}/"),
-        |path| format!("{path}?key=secret-one"),
-        |path| format!("/x/..{path}"),
-        |path| format!("/.{path}"),
-        |path| format!("/%2e{path}"),
-        |path| format!("/%2e%2e{path}"),
-        |path| path.to_uppercase(),
-        |path| path.replace('/', "%2F").replacen("%2F", "/", 1),
-        |path| format!("{path}/health"),
-        |path| format!("/health/..{path}"),
-    ];
     for route in routes {
-        for spelling in spellings {
-            let path = spelling(route);
+        for path in spellings(route, "secret-one") {
             for method in ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"] {
                 let answer = client::send(serving.address, &request(method, &path, &[], b""));
                 let at = |open: &str| path == open || path.starts_with(&format!("{open}?"));

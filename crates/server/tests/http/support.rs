@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -264,6 +264,17 @@ pub fn parts(folder: &Path, kv_memory: Option<u64>) -> Parts {
 pub fn loader(folder: &Path, kv_memory: Option<u64>) -> Loader {
     let folder: PathBuf = folder.to_owned();
     Box::new(move || Ok(parts(&folder, kv_memory)))
+}
+
+/// A loader that waits until something is sent, or nobody can send any more.
+pub fn waiting_loader(folder: &Path) -> (mpsc::Sender<()>, Loader) {
+    let (go, wait) = mpsc::channel();
+    let folder = folder.to_owned();
+    let loader = Box::new(move || {
+        let _ = wait.recv();
+        Ok(parts(&folder, None))
+    });
+    (go, loader)
 }
 
 /// A server over one tiny decoder.

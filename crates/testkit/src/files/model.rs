@@ -208,6 +208,26 @@ fn interleave(data: &[u8], heads: usize) -> Vec<u8> {
     order.flat_map(|from| rows[from].to_vec()).collect()
 }
 
+/// The types that [`wide_gguf`] may be given: a file's number for each.
+pub const WIDE_TYPES: [(u32, DType); 16] = [
+    (39, DType::MXFP4),
+    (0, DType::F32),
+    (1, DType::F16),
+    (30, DType::BF16),
+    (2, DType::Q4_0),
+    (3, DType::Q4_1),
+    (6, DType::Q5_0),
+    (7, DType::Q5_1),
+    (8, DType::Q8_0),
+    (10, DType::Q2_K),
+    (11, DType::Q3_K),
+    (12, DType::Q4_K),
+    (13, DType::Q5_K),
+    (14, DType::Q6_K),
+    (20, DType::IQ4_NL),
+    (23, DType::IQ4_XS),
+];
+
 /// A one-layer decoder whose matrices have rows of 256, all of one type: its number in the format, and its name here.
 pub fn wide_gguf(type_id: u32, dtype: DType) -> Gguf {
     let mut random = Random::new(9);

@@ -32,6 +32,17 @@ export function copyButton(text, label = "Copy") {
   return copy;
 }
 
+/** The listeners of a form that asks when it is sent, and at Ctrl+Enter anywhere in it. */
+export const asks = (ask) => ({
+  onsubmit: (event) => {
+    event.preventDefault();
+    ask();
+  },
+  onkeydown: (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask();
+  },
+});
+
 /** Grows a text area with its text. */
 export function fit(area) {
   area.style.height = "auto";

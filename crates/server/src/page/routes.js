@@ -1,7 +1,7 @@
 // Every route of the server as it describes them itself, and a form to try each.
 
 import { ask, send } from "./api.js";
-import { button, copyButton, el, fit } from "./dom.js";
+import { asks, button, copyButton, el, fit } from "./dom.js";
 
 /** The most letters of an answer that are shown. */
 const SHOWN = 200_000;
@@ -51,15 +51,8 @@ class Route {
     this.out = el("div", { class: "out" });
     this.stopper = button("Stop", () => this.stop(), { class: "stop", hidden: true });
     this.body = this.schema && el("textarea", { class: "code", rows: 6, spellcheck: false, oninput: () => fit(this.body) });
-    const form = el("form", {
-      onsubmit: (event) => {
-        event.preventDefault();
-        this.ask();
-      },
-      onkeydown: (event) => {
-        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.ask();
-      },
-    }, el("h3", { class: "call" }, el("span", { class: `method ${method}` }, method.toUpperCase()), path), el("p", { class: "about" }, summary),
+    const form = el("form", asks(() => this.ask()),
+      el("h3", { class: "call" }, el("span", { class: `method ${method}` }, method.toUpperCase()), path), el("p", { class: "about" }, summary),
       this.body && el("label", {}, "Body", this.body),
       el("div", { class: "row" }, copyButton(() => this.command(), "Copy as curl"), this.stopper, el("button", { type: "submit", class: "main" }, "Send")),
       this.schema && this.fields());

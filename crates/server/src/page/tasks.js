@@ -1,7 +1,7 @@
 // The tasks beside chat: a form for each, and what its answer looks like.
 
 import { ask } from "./api.js";
-import { bar, button, copyButton, el, fit } from "./dom.js";
+import { asks, bar, button, copyButton, el, fit } from "./dom.js";
 
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter((line) => line !== "");
 const three = (number) => number.toFixed(3);
@@ -187,15 +187,8 @@ class Task {
     this.fields = task.fields.map((description) => ({ name: description.name, ...field(description) }));
     this.run = el("button", { type: "submit", class: "main" }, "Run");
     this.out = el("div", { class: "out", "aria-live": "polite" });
-    const form = el("form", {
-      onsubmit: (event) => {
-        event.preventDefault();
-        this.ask();
-      },
-      onkeydown: (event) => {
-        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.ask();
-      },
-    }, el("p", { class: "about" }, task.about), el("label", {}, "Model", this.select), this.fields.map(({ element }) => element),
+    const form = el("form", asks(() => this.ask()),
+      el("p", { class: "about" }, task.about), el("label", {}, "Model", this.select), this.fields.map(({ element }) => element),
       el("div", { class: "row" }, el("span", { class: "hint" }, el("kbd", {}, "Ctrl"), "+", el("kbd", {}, "Enter"), " runs"), this.run));
     this.element = el("div", { class: "task" }, form, this.out);
   }

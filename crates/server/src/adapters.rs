@@ -48,7 +48,7 @@ pub async fn load(asked: Asked) -> Result<Response<Body>, Failure> {
     let notices = held.notices.clone();
     adapter.set(held);
     let bytes = adapter.held().map_or(0, |held| held.bytes);
-    let attach = Attach { base: base.name.clone(), own: Some((adapter, lease)) };
+    let attach = Attach::new(&base.name, Some((adapter, lease)));
     let entry = Entry { name, aliases: Vec::new(), created: now(), seat: base.seat, adapter: Some(attach) };
     let entry = Arc::new(entry);
     // Another may have come by the name, or taken the room, while the files were read.

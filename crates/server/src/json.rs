@@ -19,12 +19,23 @@ pub fn object(bytes: &[u8], limits: &Limits) -> Result<Map<String, Value>, Failu
     }
 }
 
+/// Reads a body that is a list.
+///
+/// # Errors
+/// As [`object`], with a list in its place.
+pub fn list(bytes: &[u8], limits: &Limits) -> Result<Vec<Value>, Failure> {
+    match value(bytes, limits)? {
+        Value::Array(list) => Ok(list),
+        other => Err(Failure::bad(format!("the body must be a JSON list, and it is {}", kind(&other)))),
+    }
+}
+
 fn value(bytes: &[u8], limits: &Limits) -> Result<Value, Failure> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         Failure::bad(format!("the body is not UTF-8 (at byte {}): it must be JSON", error.valid_up_to()))
     })?;
     if text.trim().is_empty() {
-        return Err(Failure::bad("the body is empty: a JSON object is wanted"));
+        return Err(Failure::bad("the body is empty: JSON is wanted"));
     }
     let wrong = |error: serde_json::Error| Failure::bad(format!("the body is not valid JSON: {error}"));
     let values = Cell::new(0);

@@ -19,6 +19,7 @@ pub mod functions;
 pub mod host;
 pub mod json;
 pub mod limits;
+pub mod lora;
 pub mod ollama;
 pub mod openai;
 pub mod page;

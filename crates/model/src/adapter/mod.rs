@@ -42,8 +42,8 @@ pub struct AdapterModule {
     pub scale: f64,
     /// [r, in]; of a token table [vocab, r].
     a: Arc<Matrix>,
-    /// [out, r], the rows in the file's order.
-    b: Vec<f32>,
+    /// Rows of the file's `B`.
+    outputs: usize,
     /// Whether it is a token table.
     table: bool,
     parts: Vec<Part>,
@@ -56,13 +56,15 @@ struct Part {
     layer: String,
     /// For each of its outputs the row of the file's `B`.
     rows: Vec<usize>,
+    /// [out, r]
+    b: Arc<Matrix>,
 }
 
 /// A weight that an adapter brings whole.
 #[derive(Debug, Clone)]
-pub struct Replaced {
-    pub shape: Vec<usize>,
-    pub values: Vec<f32>,
+pub enum Replaced {
+    Matrix(Arc<Matrix>),
+    Vector(Arc<[f32]>),
 }
 
 impl AdapterModule {
@@ -75,13 +77,11 @@ impl AdapterModule {
     }
 
     fn low_rank(&self, part: &Part, strength: f64) -> LowRank {
-        let rows = part.rows.iter().filter_map(|row| self.b.get(row * self.rank..(row + 1) * self.rank));
-        let values: Vec<f32> = rows.flatten().copied().collect();
         LowRank {
             a_name: self.a_name.clone(),
             b_name: self.part_name(part),
             a: self.a.clone(),
-            b: Arc::new(Matrix::from_f32(part.rows.len(), self.rank, &values)),
+            b: part.b.clone(),
             scale: (self.scale * strength) as f32,
         }
     }
@@ -89,7 +89,7 @@ impl AdapterModule {
 
 impl Adapter {
     /// The model with this adapter beside its weights, in addition to those it has. `strength` multiplies the
-    /// adapter's own scale.
+    /// adapter's own scale. All models that it is attached to share its matrices.
     ///
     /// # Errors
     /// When the model is not the base that the adapter was opened for.
@@ -147,7 +147,7 @@ impl Adapter {
                     if module.table { (vec![cols, rows], transposed(&a, rows, cols)) } else { (vec![rows, cols], a) };
                 files.push(FileTensor { name: module.a_name.clone(), shape, values });
             }
-            let mut whole = vec![0.0; module.b.len()];
+            let mut whole = vec![0.0; module.outputs * module.rank];
             let mut any = false;
             for part in &module.parts {
                 let Some(b) = values(&module.part_name(part)) else { continue };
@@ -159,7 +159,7 @@ impl Adapter {
                 }
             }
             if any {
-                let shape = vec![module.b.len() / module.rank.max(1), module.rank];
+                let shape = vec![module.outputs, module.rank];
                 files.push(FileTensor { name: module.b_name.clone(), shape, values: whole });
             }
         }
@@ -168,14 +168,10 @@ impl Adapter {
 
     fn replacements(&self) -> Changes {
         let mut changes = Changes::default();
-        for (name, Replaced { shape, values }) in &self.replaced {
-            match shape.as_slice() {
-                [rows, cols] => {
-                    changes.matrices.insert(name.clone(), Arc::new(Matrix::from_f32(*rows, *cols, values)));
-                }
-                _ => {
-                    changes.vectors.insert(name.clone(), values.as_slice().into());
-                }
+        for (name, replaced) in &self.replaced {
+            match replaced {
+                Replaced::Matrix(matrix) => drop(changes.matrices.insert(name.clone(), matrix.clone())),
+                Replaced::Vector(values) => drop(changes.vectors.insert(name.clone(), values.clone())),
             }
         }
         changes

@@ -225,9 +225,12 @@ impl Reading<'_> {
         let part = |place: &Place| {
             let layer = module_of(&place.ours).unwrap_or(&place.ours).to_owned();
             let own = place.shape.first().copied().unwrap_or(0);
-            let rows =
+            let rows: Vec<usize> =
                 if pair.table { (0..outputs).collect() } else { (0..own).map(|r| place.layout.their_row(r)).collect() };
-            Part { layer, rows }
+            let values: Vec<f32> =
+                rows.iter().filter_map(|row| b.get(row * rank..(row + 1) * rank)).flatten().copied().collect();
+            let b = Arc::new(Matrix::from_f32(rows.len(), rank, &values));
+            Part { layer, rows, b }
         };
         Ok(AdapterModule {
             name: name.to_owned(),
@@ -236,7 +239,7 @@ impl Reading<'_> {
             rank,
             scale: self.config.scale_of(name, rank),
             a: Arc::new(Matrix::from_f32(rows, cols, &a)),
-            b,
+            outputs,
             table: pair.table,
             parts: places.iter().map(part).collect(),
         })
@@ -347,7 +350,11 @@ impl Place {
         let each = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
         let values =
             each.map(|(row, col)| theirs.get(at(row, col)).copied().unwrap_or(0.0) + f32::from(self.layout.added));
-        Replaced { shape: self.shape.clone(), values: values.collect() }
+        let values: Vec<f32> = values.collect();
+        match self.shape.as_slice() {
+            [rows, cols] => Replaced::Matrix(Arc::new(Matrix::from_f32(*rows, *cols, &values))),
+            _ => Replaced::Vector(values.into()),
+        }
     }
 }
 

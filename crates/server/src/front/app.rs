@@ -32,6 +32,14 @@ pub struct Attach {
     pub base: String,
     /// What a request has loaded, with what keeps its model in memory; None: it comes with its model.
     pub own: Option<(Arc<Adapter>, Lease)>,
+    /// How much it counts in requests to its model that do not say it themselves, as the bits of a f64.
+    scale: AtomicU64,
+}
+
+impl Attach {
+    pub fn new(base: &str, own: Option<(Arc<Adapter>, Lease)>) -> Attach {
+        Attach { base: base.to_owned(), own, scale: AtomicU64::new(0.0f64.to_bits()) }
+    }
 }
 
 impl Entry {
@@ -40,7 +48,7 @@ impl Entry {
     }
 
     /// The model under this name, of one that is in memory.
-    fn of(&self, model: Arc<Model>) -> Option<Arc<Model>> {
+    pub fn of(&self, model: Arc<Model>) -> Option<Arc<Model>> {
         let adapter = match &self.adapter {
             None => return Some(model),
             Some(Attach { own: Some((adapter, _)), .. }) => Arc::clone(adapter),
@@ -97,6 +105,31 @@ impl App {
         let mut entries = self.entries();
         entries.retain(|entry| entry.adapter.is_none());
         entries
+    }
+
+    /// The adapters of a model in the order of their numbers, with how much each counts in requests that do not say it.
+    pub fn adapters_of(&self, base: &str) -> Vec<(Arc<Entry>, f64)> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let own = |entry: &Arc<Entry>| {
+            let attach = entry.adapter.as_ref().filter(|attach| attach.base == base)?;
+            Some((Arc::clone(entry), f64::from_bits(attach.scale.load(Ordering::Relaxed))))
+        };
+        entries.iter().filter_map(own).collect()
+    }
+
+    /// Says how much each adapter of a model counts from now on in requests that do not say it: no request sees some of
+    /// the old scales and some of the new.
+    ///
+    /// # Errors
+    /// Whatever `scales` says of the adapters that there are.
+    pub fn set_scales<E>(&self, base: &str, scales: impl FnOnce(usize) -> Result<Vec<f64>, E>) -> Result<(), E> {
+        self.change(|entries| {
+            let own = || entries.iter().filter_map(|entry| entry.adapter.as_ref()).filter(|own| own.base == base);
+            for (attach, scale) in own().zip(scales(own().count())?) {
+                attach.scale.store(scale.to_bits(), Ordering::Relaxed);
+            }
+            Ok(())
+        })
     }
 
     /// What has this name, or the first model where none is named.

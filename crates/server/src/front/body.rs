@@ -17,12 +17,29 @@ const LARGE: usize = 64 << 10;
 /// # Errors
 /// Bodies that are too large, too slow, encoded, or no JSON object.
 pub async fn object(parts: &Parts, body: Body, limits: &Limits) -> Result<Map<String, Value>, Failure> {
+    parsed(parts, body, limits, json::object).await
+}
+
+/// A request's body as a JSON list.
+///
+/// # Errors
+/// As [`object`], and no JSON list.
+pub async fn list(parts: &Parts, body: Body, limits: &Limits) -> Result<Vec<Value>, Failure> {
+    parsed(parts, body, limits, json::list).await
+}
+
+async fn parsed<T: Send + 'static>(
+    parts: &Parts,
+    body: Body,
+    limits: &Limits,
+    parse: fn(&[u8], &Limits) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let bytes = bytes(parts, body, limits).await?;
     if bytes.len() < LARGE {
-        return json::object(&bytes, limits);
+        return parse(&bytes, limits);
     }
     let limits = *limits;
-    let parsed = tokio::task::spawn_blocking(move || json::object(&bytes, &limits)).await;
+    let parsed = tokio::task::spawn_blocking(move || parse(&bytes, &limits)).await;
     parsed.unwrap_or_else(|_| Err(Failure::fault("the body could not be parsed")))
 }
 

@@ -4,6 +4,7 @@
 use super::reply;
 use super::routes::Asked;
 use crate::failure::Failure;
+use crate::lora::STRONGEST;
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -47,6 +48,7 @@ const READING: &[(&str, &str)] = &[
     ("/metrics", "Figures for Prometheus"),
     ("/openapi.json", "This document"),
     ("/v1/models", "The models"),
+    ("/lora-adapters", "The adapters of a model by the numbers that lora knows them under"),
     ("/api/version", "The version"),
     ("/api/tags", "The models"),
     ("/api/ps", "The models in memory"),
@@ -87,6 +89,7 @@ const CONSTRAINTS: &[Field] = &[
 ];
 const STREAM: &[Field] = &[("stream", Flag), ("stream_options", Object)];
 const MODEL: &[Field] = &[("model", Text)];
+const LORA: &[Field] = &[("lora", List)];
 const CUT: &[Field] = &[("truncate", Flag)];
 const OLLAMA: &[Field] = &[("options", Object), ("stream", Flag), ("format", Format), ("keep_alive", Time)];
 
@@ -107,6 +110,7 @@ pub const ROUTES: &[Route] = &[
             ],
             CHOOSING,
             CONSTRAINTS,
+            LORA,
             STREAM,
         ],
     ),
@@ -129,6 +133,7 @@ pub const ROUTES: &[Route] = &[
             ],
             CHOOSING,
             CONSTRAINTS,
+            LORA,
             STREAM,
         ],
     ),
@@ -286,6 +291,16 @@ pub async fn document(_: Asked) -> Result<Response<Body>, Failure> {
         let post =
             json!({"summary": summary, "requestBody": {"required": true, "content": content}, "responses": answers});
         paths.insert((*path).into(), json!({"post": post}));
+    }
+    let scales = json!({
+        "type": "object", "properties": {"id": schema(Count(0, u64::MAX)), "scale": schema(Number(-STRONGEST, STRONGEST))},
+        "required": ["id", "scale"],
+    });
+    let content = json!({"application/json": {"schema": {"type": "array", "items": scales}}});
+    if let Some(Value::Object(adapters)) = paths.get_mut("/lora-adapters") {
+        let summary = "How strong the adapters of a model are where a request does not say it";
+        let body = json!({"required": true, "content": content});
+        adapters.insert("post".into(), json!({"summary": summary, "requestBody": body, "responses": answers}));
     }
     let document = json!({
         "openapi": "3.1.0",

@@ -7,14 +7,14 @@ use crate::failure::Failure;
 use crate::fields::Fields;
 use crate::host::Model;
 use crate::limits::Limits;
-use crate::{adapters, anthropic, ollama, openai, page, tasks, tei};
+use crate::{adapters, anthropic, lora, ollama, openai, page, tasks, tei};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Method, Response, StatusCode};
 use axum::routing::{get, post};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A request as the dialects get it.
@@ -48,6 +48,16 @@ impl Asked {
         Ok((app, record, Fields::new(map)))
     }
 
+    /// Its body, a JSON list.
+    ///
+    /// # Errors
+    /// As [`super::body::list`].
+    pub async fn items(self) -> Result<(Arc<App>, Vec<Value>), Failure> {
+        let Asked { app, parts, body, .. } = self;
+        let items = super::body::list(&parts, body, &app.limits).await?;
+        Ok((app, items))
+    }
+
     /// Its body, of which `model` names the model, or nothing the first one.
     ///
     /// # Errors
@@ -75,6 +85,7 @@ impl Addressed {
     pub async fn new(app: &App, entry: &Entry, record: Arc<Record>, fields: Fields) -> Result<Addressed, Failure> {
         record.model(&entry.name);
         let (model, lease) = app.lease(entry).await?;
+        let model = lora::usual(app, model)?;
         record.hold(lease);
         Ok(Addressed { model, record, limits: app.limits, fields })
     }
@@ -132,6 +143,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/zero-shot", post(route!(Shape::OpenAi, tasks::zero_shot::respond)))
         .route("/v1/translate", post(route!(Shape::OpenAi, tasks::write::translate)))
         .route("/v1/summarize", post(route!(Shape::OpenAi, tasks::write::summarize)))
+        .route("/lora-adapters", get(route!(Shape::OpenAi, lora::list)).post(route!(Shape::OpenAi, lora::set)))
         .route("/v1/load_lora_adapter", post(route!(Shape::OpenAi, adapters::load)))
         .route("/v1/unload_lora_adapter", post(route!(Shape::OpenAi, adapters::unload)))
         .route("/embed", post(route!(Shape::Tei, tei::embed)))

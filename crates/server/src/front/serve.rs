@@ -117,7 +117,7 @@ impl Server {
             let own = options.adapters.iter().filter(|(model, _)| *model == offer.name);
             let own: Vec<_> = own.map(|(_, at)| (at.clone(), figures.of_adapter(&offer.name, &at.name))).collect();
             for (at, _) in &own {
-                behind.push(entry(&at.name, &[], Some(Attach { base: offer.name.clone(), own: None })));
+                behind.push(entry(&at.name, &[], Some(Attach::new(&offer.name, None))));
             }
             entries.push(entry(&offer.name, &offer.aliases, None));
             offers.push((offer, own));

@@ -4,7 +4,8 @@
 use attend_engine::Variant;
 use prometheus_client::metrics::counter::Counter;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Where an adapter lies, and by what its own scale is multiplied.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,10 +19,21 @@ pub struct AdapterAt {
 #[derive(Debug, Clone)]
 pub struct Held {
     pub variant: Variant,
+    /// What the variant was made of, for requests that want it stronger or weaker, or several at once.
+    pub source: Arc<attend_model::Adapter>,
+    /// How strong the variant has it.
+    pub strength: f64,
     /// Bytes of its own weights.
     pub bytes: u64,
     /// What was assumed because its files do not say it.
     pub notices: Vec<String>,
+}
+
+/// An adapter as strong as a request wants it.
+#[derive(Debug, Clone)]
+pub struct Scaled {
+    pub adapter: Arc<Adapter>,
+    pub scale: f64,
 }
 
 /// An adapter, which may still be loading.
@@ -31,17 +43,27 @@ pub struct Adapter {
     pub base: String,
     pub requests: Counter,
     held: OnceLock<Held>,
+    left: AtomicBool,
 }
 
 impl Adapter {
     pub fn new(base: &str, requests: Counter) -> Adapter {
-        Adapter { base: base.to_owned(), requests, held: OnceLock::new() }
+        Adapter { base: base.to_owned(), requests, held: OnceLock::new(), left: AtomicBool::new(false) }
     }
 
     /// It is in memory.
     pub fn set(&self, held: Held) {
         // It is brought there once.
         let _ = self.held.set(held);
+    }
+
+    /// Nobody can name it any more.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::SeqCst);
+    }
+
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst)
     }
 
     /// None while it is being loaded.

@@ -1,5 +1,6 @@
 //! What is asked of a model, whatever the dialect, and what comes back.
 
+use super::adapter::Scaled;
 use super::queue::Place;
 use super::toolset::Toolset;
 use crate::failure::Failure;
@@ -145,17 +146,19 @@ pub type Vectors = Result<Vec<Embedding>, Failure>;
 pub type Compute<'t> = Box<dyn FnOnce(&mut Watch<'_>) + Send + 't>;
 
 /// How a task is made ready, beside the thread that computes; none where that says all there is to say.
-pub type Make = Box<dyn for<'t> FnOnce(Toolset<'t>) -> Option<Compute<'t>> + Send>;
+pub type Make = Box<dyn for<'t> FnOnce(Result<Toolset<'t>, Failure>) -> Option<Compute<'t>> + Send>;
 
 /// Whether nobody waits for an answer any more.
 pub type Gone = Box<dyn Fn() -> bool + Send>;
 
-/// When a request came, its place in the queue until it begins, and what computes it in place of the model itself.
+/// When a request came, its place in the queue until it begins, and what computes it in place of the model itself, or the
+/// adapters that are to be made such.
 #[derive(Debug, Clone)]
 pub struct Ticket {
     pub came: Instant,
     pub place: Option<Arc<Place>>,
     pub variant: Option<Variant>,
+    pub lora: Vec<Scaled>,
 }
 
 /// A request on its way to be made ready.

@@ -2,6 +2,7 @@
 
 pub mod adapter;
 pub mod ask;
+mod blend;
 mod health;
 mod prepare;
 mod queue;
@@ -15,13 +16,14 @@ pub use toolset::Toolset;
 
 use crate::failure::Failure;
 use crate::figures::ModelFigures;
-use adapter::{Adapter, AdapterAt, Held};
+use adapter::{Adapter, AdapterAt, Held, Scaled};
 use ask::{Compute, Embed, Generate, Gone, Job, Listener, Make, Said, Ticket};
 use attend_engine::tasks::Watch;
 use attend_engine::tasks::embed::Embedding;
 use attend_engine::{Limits, PrefixCache, Variant, tasks};
 use attend_nn::CacheBlock;
 use attend_text::{Form, Tokenizer};
+use blend::Blends;
 use health::Health;
 use queue::Queue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,6 +66,8 @@ pub struct Facts {
     pub adapters: Vec<Attached>,
     /// What requests begin with.
     prefixes: Option<PrefixCache<CacheBlock>>,
+    /// Its adapters as requests want them.
+    blends: Arc<Blends>,
 }
 
 /// An adapter as it was when its model was loaded; it may be gone since.
@@ -83,6 +87,8 @@ pub struct Model {
     pub created: u64,
     /// None: the model as its files have it.
     pub adapter: Option<Arc<Adapter>>,
+    /// The adapters that a request wants, each as strong as it says.
+    lora: Vec<Scaled>,
     host: Arc<Host>,
 }
 
@@ -134,7 +140,7 @@ impl Model {
             queue: Queue::new(queue, figures.waiting.clone()),
             health: Arc::new(Health::default()),
         });
-        let model = Arc::new(Model { name, created: now(), adapter: None, host });
+        let model = Arc::new(Model { name, created: now(), adapter: None, lora: Vec::new(), host });
         // The thread must not keep the model, and with it the sender of jobs, alive.
         let (weak, health) = (Arc::downgrade(&model), Arc::clone(&model.host.health));
         let own = figures.clone();
@@ -188,7 +194,14 @@ impl Model {
 
     /// An adapter of this model under a name of its own.
     pub fn with_adapter(&self, name: String, adapter: Arc<Adapter>) -> Arc<Model> {
-        Arc::new(Model { name, created: now(), adapter: Some(adapter), host: Arc::clone(&self.host) })
+        let (created, host) = (now(), Arc::clone(&self.host));
+        Arc::new(Model { name, created, adapter: Some(adapter), lora: Vec::new(), host })
+    }
+
+    /// This model with adapters of its own, for a request that says how strong each is.
+    pub fn with_lora(&self, lora: Vec<Scaled>) -> Arc<Model> {
+        let (name, host) = (self.name.clone(), Arc::clone(&self.host));
+        Arc::new(Model { name, created: self.created, adapter: None, lora, host })
     }
 
     /// Reads an adapter of this model, beside the thread that computes. `find` says where it lies.
@@ -209,9 +222,11 @@ impl Model {
 
     /// Drops what was kept for requests of an adapter that nobody can name any more.
     pub fn forget(&self, adapter: &Adapter) {
-        let prefixes = self.state().and_then(Result::ok).and_then(|facts| facts.prefixes.as_ref());
-        if let (Some(prefixes), Some(held)) = (prefixes, adapter.held()) {
-            prefixes.forget_variant(held.variant.number());
+        adapter.leave();
+        let Some((Ok(facts), held)) = self.state().zip(adapter.held()) else { return };
+        let own = held.variant.number();
+        for number in facts.blends.forget(own).into_iter().chain([own]) {
+            facts.prefixes.iter().for_each(|prefixes| prefixes.forget_variant(number));
         }
     }
 
@@ -268,7 +283,11 @@ impl Model {
         }
         let queue = &self.host.queue;
         let place = queue.enter().ok_or_else(|| Failure::busy(queue.most()))?;
-        Ok(Ticket { came: Instant::now(), place: Some(Arc::new(place)), variant: self.variant()? })
+        for own in self.lora.iter().filter(|own| own.scale != 0.0) {
+            own.adapter.requests.inc();
+        }
+        let (variant, lora) = (self.variant()?, self.lora.clone());
+        Ok(Ticket { came: Instant::now(), place: Some(Arc::new(place)), variant, lora })
     }
 
     fn send(&self, job: Job) -> Result<(), Failure> {
@@ -312,7 +331,7 @@ impl Model {
         let to = Reply(Arc::new(Mutex::new(Some(to))));
         let waiting = to.clone();
         let gone: Gone = Box::new(move || waiting.is_gone());
-        let make: Make = Box::new(move |tools| match make(tools) {
+        let make: Make = Box::new(move |tools| match tools.and_then(make) {
             Ok(work) => {
                 let compute: Compute<'_> = Box::new(move |watch| to.give(work(watch)));
                 Some(compute)
@@ -456,6 +475,7 @@ fn live(
         notice: tools.notice().map(str::to_owned),
         adapters: attached,
         prefixes: tools.engine.as_ref().and_then(|engine| engine.prefix_cache().cloned()),
+        blends: Arc::clone(&tools.blends),
     };
     let bytes_per_token = facts.bytes_per_token;
     if tools.engine.is_some() {

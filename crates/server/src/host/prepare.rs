@@ -1,6 +1,6 @@
 //! Making requests ready: templates, tokens, checks. It is done beside the thread that computes.
 
-use super::ask::{Generate, Job, Prepared, Said, Source, Taken};
+use super::ask::{Generate, Job, Prepared, Said, Source, Taken, Ticket};
 use super::tools::Tools;
 use super::toolset::Toolset;
 use crate::failure::Failure;
@@ -30,6 +30,12 @@ pub fn run<'t>(tools: &'t Tools<'t>, jobs: &Mutex<Receiver<Job>>, inbox: &Sender
     }
 }
 
+/// The ticket of a request that says how strong adapters are, with the variant that has them so.
+fn resolved(tools: &Tools<'_>, ticket: Ticket) -> Result<Ticket, Failure> {
+    let variant = if ticket.lora.is_empty() { ticket.variant } else { tools.blend(&ticket.lora)? };
+    Ok(Ticket { variant, lora: Vec::new(), ..ticket })
+}
+
 fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
     match job {
         Job::Generate(_, to, _) if to.is_closed() => None,
@@ -39,9 +45,10 @@ fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
                 Some(_) => Some("tools".to_owned()),
                 None => ask.constrained.clone(),
             };
-            let made = answers(tools, ask, ticket.variant.as_ref());
+            let made =
+                resolved(tools, ticket).and_then(|ticket| Ok((answers(tools, ask, ticket.variant.as_ref())?, ticket)));
             match made.map_err(|failure| failure.of_constraint(constrained)) {
-                Ok((ready, taken)) => {
+                Ok(((ready, taken), ticket)) => {
                     let _ = to.send(Said::Accepted(taken));
                     Some(Prepared::Answers { ready, stream, enough, to, ticket })
                 }
@@ -52,8 +59,8 @@ fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
             }
         }
         Job::Embed(_, to, _) if to.is_closed() => None,
-        Job::Embed(embed, to, ticket) => match tools.items(embed) {
-            Ok(items) => Some(Prepared::Embed { items, to, ticket }),
+        Job::Embed(embed, to, ticket) => match resolved(tools, ticket).and_then(|own| Ok((tools.items(embed)?, own))) {
+            Ok((items, ticket)) => Some(Prepared::Embed { items, to, ticket }),
             Err(failure) => {
                 let _ = to.send(Err(failure));
                 None
@@ -61,8 +68,10 @@ fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
         },
         Job::Task(_, gone, _) if gone() => None,
         Job::Task(make, gone, ticket) => {
-            let compute = make(Toolset { tools, variant: ticket.variant.clone() })?;
-            Some(Prepared::Task { compute, gone, ticket })
+            let ticket = resolved(tools, ticket);
+            let toolset = |ticket: &Ticket| Toolset { tools, variant: ticket.variant.clone() };
+            let compute = make(ticket.as_ref().map(toolset).map_err(Failure::clone))?;
+            Some(Prepared::Task { compute, gone, ticket: ticket.ok()? })
         }
     }
 }

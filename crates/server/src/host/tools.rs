@@ -1,7 +1,8 @@
 //! A loaded model with everything that can be asked of it, made ready once.
 
-use super::adapter::Held;
+use super::adapter::{Held, Scaled};
 use super::ask::{Embed, Input, Source};
+use super::blend::Blends;
 use crate::failure::Failure;
 use attend_engine::tasks::embed::{EmbedOptions, Embedder, Item};
 use attend_engine::tasks::{Task, TaskModel, TaskOptions};
@@ -40,6 +41,7 @@ pub struct Tools<'m> {
     cutter: TaskModel<'m>,
     /// Over each of the two.
     embedders: Option<[Embedder<'m>; 2]>,
+    pub blends: Arc<Blends>,
 }
 
 /// Tokens that are computed in one step of a task, where streams wait for its end, and where there are none.
@@ -76,7 +78,7 @@ impl<'m> Tools<'m> {
         let both = || Ok::<_, String>([embedder(&reader)?, embedder(&cutter)?]);
         let embedders = Task::Embed.fits(spec).then(both).transpose()?;
         let form = parts.template.as_ref().map(|template| Form::of(template, &parts.tokenizer));
-        Ok(Tools { parts, engine, limits, form, reader, cutter, embedders })
+        Ok(Tools { parts, engine, limits, form, reader, cutter, embedders, blends: Arc::default() })
     }
 
     /// The model as a reader of texts, for a task that it has the parts for.
@@ -99,7 +101,19 @@ impl<'m> Tools<'m> {
         let adapter = Adapter::open(path, source)?;
         let variant = Variant::new(adapter.attach(model, strength)?);
         let bytes = variant.bytes_beside(model) as u64;
-        Ok(Held { variant, bytes, notices: adapter.notices })
+        let notices = adapter.notices.clone();
+        Ok(Held { variant, source: Arc::new(adapter), strength, bytes, notices })
+    }
+
+    /// What computes a request with these adapters, each as strong as it wants; None: the model itself.
+    ///
+    /// # Errors
+    /// Adapters that cannot be combined.
+    pub fn blend(&self, wanted: &[Scaled]) -> Result<Option<Variant>, Failure> {
+        let prefixes = self.engine.as_ref().and_then(Engine::prefix_cache);
+        self.blends.variant(&self.parts.loaded.model, wanted, |gone| {
+            prefixes.into_iter().for_each(|prefixes| prefixes.forget_variant(gone));
+        })
     }
 
     /// The most bytes of keys and values, with those that are kept for requests that begin alike.

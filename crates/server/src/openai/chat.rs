@@ -12,6 +12,7 @@ use crate::front::{reply, sse};
 use crate::functions::Offered;
 use crate::host::ask::{Generate, Piece, Source, Taken};
 use crate::limits::Limits;
+use crate::lora;
 use attend_engine::{Finish, Output, TokenLogprob};
 use attend_text::{Call, Part, Render, Tokenizer};
 use axum::body::Body;
@@ -48,6 +49,7 @@ struct Head {
 /// Requests that cannot be served.
 pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     let Addressed { model, record, limits, mut fields } = asked.of_model().await?;
+    let model = lora::take(&mut fields, record.app(), model)?;
     let messages = messages::take(&mut fields, Dialect::OpenAi)?;
     let offered = Offered::take(&mut fields)?;
     let mut params = params::take(&mut fields, &limits)?;

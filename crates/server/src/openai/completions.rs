@@ -8,6 +8,7 @@ use crate::fields::Fields;
 use crate::front::routes::{Addressed, Asked};
 use crate::front::{reply, sse};
 use crate::host::ask::{Generate, Piece, Source, Taken};
+use crate::lora;
 use attend_engine::{Choice, Finish, Output};
 use attend_text::Tokenizer;
 use axum::body::Body;
@@ -34,6 +35,7 @@ struct Head {
 /// Requests that cannot be served.
 pub async fn answer(asked: Asked) -> Result<Response<Body>, Failure> {
     let Addressed { model, record, limits, mut fields } = asked.of_model().await?;
+    let model = lora::take(&mut fields, record.app(), model)?;
     let prompts = params::texts(&mut fields, "prompt", limits.inputs)?;
     let mut params = params::take(&mut fields, &limits)?;
     let echo = fields.flag("echo")?.unwrap_or(false);

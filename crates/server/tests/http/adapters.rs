@@ -147,6 +147,168 @@ fn every_name_answers_as_a_model_of_its_own() {
     serving.until_idle();
 }
 
+/// A request says how strong each adapter is; its answer is that of a server whose only model has them so.
+#[test]
+fn requests_scale_and_mix_them() {
+    let shelf = shelf();
+    let mut setup = tiny_setup(json!({}), None);
+    setup.adapters = ADAPTERS.iter().map(|(name, ..)| at(shelf.path(), name)).collect();
+    let serving = setup.ready();
+    let listed = serving.get("/lora-adapters").good();
+    let names: Vec<&str> = listed.as_array().expect("a list").iter().filter_map(|one| one["path"].as_str()).collect();
+    assert_eq!((names, &listed[2]["id"]), (ADAPTERS.map(|(name, ..)| name).to_vec(), &json!(2)));
+    assert_eq!(serving.get("/lora-adapters?model=tiny").good(), listed);
+    serving.get("/lora-adapters?model=none").refused(404);
+    let body = json!({"prompt": "t5 t6 t7", "max_tokens": 12, "ignore_eos": true, "logprobs": 1});
+    let mixes: [&[(usize, f64)]; 6] =
+        [&[], &[(0, 1.0)], &[(0, 0.3)], &[(1, -0.7), (0, 0.0)], &[(2, 0.25), (0, 1.5)], &[(0, 0.0)]];
+    let mut seen = Vec::new();
+    for mix in mixes {
+        let folder = tiny(json!({}));
+        let (path, own) = (folder.path().to_owned(), shelf.path().to_owned());
+        let mut applied = mix.to_vec();
+        applied.sort_by_key(|(id, _)| *id);
+        let loader: Loader = Box::new(move || {
+            let mut parts = parts(&path, None);
+            for (id, scale) in applied.iter().filter(|(_, scale)| *scale != 0.0) {
+                let adapter = Adapter::open(&own.join(ADAPTERS[*id].0), &parts.loaded.source).expect("an adapter");
+                parts.loaded.model = adapter.attach(&parts.loaded.model, *scale).expect("fits");
+            }
+            Ok(parts)
+        });
+        let alone = Setup { folder: Some(folder), ..Setup::new(vec![("tiny", loader)]) }.ready();
+        let wanted = alone.post("/v1/completions", &body).good()["choices"].clone();
+        let lora: Vec<Value> = mix.iter().map(|(id, scale)| json!({"id": id, "scale": scale})).collect();
+        let scaled = with(&body, json!({"lora": lora}));
+        for _ in 0..2 {
+            assert_eq!(serving.post("/v1/completions", &scaled).good()["choices"], wanted, "{mix:?}");
+        }
+        let chat = json!({"messages": [{"role": "user", "content": "t5 t6"}], "max_tokens": 9});
+        let said = alone.post("/v1/chat/completions", &chat).good()["choices"].clone();
+        let scaled = with(&chat, json!({"lora": scaled["lora"]}));
+        assert_eq!(serving.post("/v1/chat/completions", &scaled).good()["choices"], said, "{mix:?}");
+        seen.push(wanted);
+    }
+    assert_eq!((&seen[0], seen[1] == seen[2], seen[0] == seen[3]), (&seen[5], false, false), "they change something");
+    // More combinations than are kept, and the first again.
+    for scale in 1..40 {
+        let lora = json!([{"id": 0, "scale": f64::from(scale) / 16.0}, {"id": 1, "scale": 0.5}]);
+        serving.post("/v1/completions", &with(&body, json!({"lora": lora}))).good();
+    }
+    let again = with(&body, json!({"lora": [{"id": 0, "scale": 0.3}]}));
+    assert_eq!(serving.post("/v1/completions", &again).good()["choices"], seen[2]);
+    for (param, lora) in [
+        ("lora", json!(5)),
+        ("lora[0]", json!([5])),
+        ("lora[0].id", json!([{"scale": 1}])),
+        ("lora[0].scale", json!([{"id": 0}])),
+        ("lora[0].id", json!([{"id": 3, "scale": 1}])),
+        ("lora[0].id", json!([{"id": -1, "scale": 1}])),
+        ("lora[1].id", json!([{"id": 0, "scale": 1}, {"id": 0, "scale": 1}])),
+        ("lora[0].scale", json!([{"id": 0, "scale": 101}])),
+        ("lora[0].x", json!([{"id": 0, "scale": 1, "x": 1}])),
+    ] {
+        let error = serving.post("/v1/completions", &with(&body, json!({"lora": lora}))).refused(400);
+        assert_eq!(error["param"], param, "{lora}: {error}");
+    }
+    let many: Vec<Value> = (0..65).map(|id| json!({"id": id, "scale": 1})).collect();
+    let error = serving.post("/v1/completions", &with(&body, json!({"lora": many}))).refused(400);
+    assert_eq!(error["param"], "lora", "{error}");
+    let huge = br#"{"prompt": "t5", "lora": [{"id": 0, "scale": 1e999}]}"#;
+    assert_eq!(serving.post_bytes("/v1/completions", huge).status, 400);
+    let twice = with(&body, json!({"model": "law", "lora": [{"id": 1, "scale": 1}]}));
+    assert!(
+        serving.post("/v1/completions", &twice).refused(400)["message"]
+            .as_str()
+            .is_some_and(|m| m.contains("adapter itself"))
+    );
+    serving.until_idle();
+}
+
+/// What is set for all requests holds for those that say nothing themselves, on every route.
+#[test]
+fn their_usual_scales_are_set() {
+    let shelf = shelf();
+    let mut setup = tiny_setup(json!({}), None);
+    setup.adapters = ADAPTERS.iter().map(|(name, ..)| at(shelf.path(), name)).collect();
+    let (serving, base) = (setup.ready(), alone(json!({}), None));
+    let own = alone(json!({}), Some(&shelf.path().join("jokes")));
+    let messages = json!([{"role": "user", "content": "t5 t6 t7"}]);
+    let asked: [(&str, Value, &str); 4] = [
+        ("/v1/completions", json!({"prompt": "t5 t6 t7", "max_tokens": 12, "ignore_eos": true}), "/choices"),
+        ("/v1/messages", json!({"model": "tiny", "messages": messages, "max_tokens": 8, "temperature": 0}), "/content"),
+        ("/v1/embeddings", json!({"input": ["t5 t6", "t7"]}), "/data"),
+        ("/v1/rerank", json!({"query": "t5", "documents": ["t6 t7", "t8"]}), "/results"),
+    ];
+    let answers = |serving: &Serving| -> Vec<Value> {
+        let answer = |(path, body, field): &(&str, Value, &str)| {
+            serving.post(path, body).good().pointer(field).cloned().expect("an answer")
+        };
+        asked.iter().map(answer).collect()
+    };
+    let (plain, wanted) = (answers(&base), answers(&own));
+    assert!(
+        plain.iter().zip(&wanted).all(|(plain, own)| plain != own),
+        "an adapter that changes nothing shows nothing"
+    );
+    let set = |scales: Value| serving.post("/lora-adapters", &scales);
+    let shown = || -> Vec<Value> {
+        let listed = serving.get("/lora-adapters").good();
+        listed.as_array().expect("a list").iter().map(|one| one["scale"].clone()).collect()
+    };
+    assert_eq!((answers(&serving), shown()), (plain.clone(), vec![json!(0.0); 3]));
+    assert_eq!(set(json!([{"id": 1, "scale": 1}])).good(), json!({"success": true}));
+    assert_eq!((answers(&serving), shown()), (wanted.clone(), vec![json!(0.0), json!(1.0), json!(0.0)]));
+    // A request's own word counts, and so does an adapter's name.
+    let body = |lora: Value| with(&asked[0].1, lora);
+    let choices = |body: &Value| serving.post("/v1/completions", body).good()["choices"].clone();
+    assert_eq!(choices(&body(json!({"lora": []}))), plain[0]);
+    assert_ne!(choices(&body(json!({"lora": [{"id": 1, "scale": 0.5}]}))), wanted[0]);
+    assert_eq!(choices(&body(json!({"model": "jokes"}))), wanted[0]);
+    assert_ne!(choices(&body(json!({"model": "law"}))), wanted[0]);
+    // What is wrong changes nothing.
+    for (wrong, param) in [
+        (json!([{"id": 0, "scale": 1}, {"id": 3, "scale": 1}]), "[1].id"),
+        (json!([{"id": 0, "scale": 1}, {"id": 0, "scale": 0}]), "[1].id"),
+        (json!([{"id": 0, "scale": -100.5}]), "[0].scale"),
+        (json!([{"id": 0}]), "[0].scale"),
+        (json!([5]), "[0]"),
+    ] {
+        assert_eq!(set(wrong.clone()).refused(400)["param"], param, "{wrong}");
+    }
+    for wrong in [json!({}), json!(null), json!(vec![json!({"id": 0, "scale": 1}); 65])] {
+        set(wrong.clone()).refused(400);
+    }
+    serving.post("/lora-adapters?model=none", &json!([])).refused(404);
+    assert_eq!(serving.post("/lora-adapters?model=law", &json!([])).refused(400)["param"], "model");
+    assert_eq!(answers(&serving), wanted);
+    // What is not named counts nothing from now on.
+    set(json!([{"id": 0, "scale": 0.0}])).good();
+    assert_eq!((answers(&serving), shown()), (plain, vec![json!(0.0); 3]));
+    serving.until_idle();
+    let scheme = serving.get("/openapi.json").good()["paths"]["/lora-adapters"]["post"]["requestBody"].clone();
+    assert_eq!(scheme["content"]["application/json"]["schema"]["items"]["required"], json!(["id", "scale"]));
+}
+
+/// Where others ask too, nobody sets for all of them unless the server was told that requests may.
+#[test]
+fn usual_scales_of_others_are_not_set() {
+    let shelf = shelf();
+    for folder in [None, Some(shelf.path().to_owned())] {
+        let mut setup = tiny_setup(json!({}), None);
+        setup.adapters = vec![at(shelf.path(), "law")];
+        (setup.adapter_folder, setup.keys) = (folder.clone(), Keys::parse("key").expect("a key"));
+        let serving = setup.start();
+        let headers = [("Content-Type", "application/json"), ("Authorization", "Bearer key")];
+        let set = |headers: &[(&str, &str)]| send(serving.address, &request("POST", "/lora-adapters", headers, b"[]"));
+        set(&headers[..1]).refused(401);
+        match folder {
+            None => assert_eq!(set(&headers).refused(403)["code"], "adapter_loading_off"),
+            Some(_) => assert_eq!(set(&headers).good(), json!({"success": true})),
+        }
+    }
+}
+
 /// The other dialects call adapters by their names too.
 #[test]
 fn every_dialect_names_them() {
@@ -187,9 +349,14 @@ fn every_dialect_names_them() {
 
 /// A long answer that is being made.
 fn begin(serving: &Serving, name: &str, tokens: usize) -> (Vec<u8>, BufReader<TcpStream>) {
+    begin_with(serving, name, tokens, json!({}))
+}
+
+fn begin_with(serving: &Serving, name: &str, tokens: usize, more: Value) -> (Vec<u8>, BufReader<TcpStream>) {
     let body = json!({
         "model": name, "prompt": "t5 t6", "max_tokens": tokens, "ignore_eos": true, "stream": true, "temperature": 1.0, "seed": 7,
     });
+    let body = with(&body, more);
     let mut stream = connect(serving.address);
     stream.write_all(&request("POST", "/v1/completions", &[], body.to_string().as_bytes())).expect("sent");
     let mut reader = BufReader::new(stream);
@@ -246,8 +413,30 @@ fn they_come_and_go_while_requests_run() {
     let third = begin(&serving, "law", TOKENS);
     let base = begin(&serving, "tiny", TOKENS);
     assert!(running() >= 2.0);
+    let whole_law = law.clone();
     assert_eq!((rest(first), rest(second)), (law, jokes));
     assert_eq!(rest(third), rest(base), "a scale of 0 is the model itself");
+    // One that a request made weaker is taken away while the answer is made.
+    let weak = json!({"lora": [{"id": 0, "scale": 0.5}]});
+    load(&serving, "law", json!({"load_inplace": true})).good();
+    let (weaker, mixed) = (begin_with(&serving, "tiny", TOKENS, weak.clone()), begin(&serving, "law", TOKENS));
+    unload(&serving, "law").good();
+    let answer = with(&json!({"prompt": "t5"}), weak.clone());
+    assert_eq!(serving.post("/v1/completions", &answer).refused(400)["param"], "lora[0].id");
+    assert_eq!(running(), 2.0, "they were still being made");
+    let half = {
+        let (folder, path) = (tiny(changes.clone()), shelf.path().join("law"));
+        let base = folder.path().to_owned();
+        let loader: Loader = Box::new(move || {
+            let mut parts = parts(&base, Some(100_000 * BYTES_PER_TOKEN));
+            let adapter = Adapter::open(&path, &parts.loaded.source).expect("an adapter");
+            parts.loaded.model = adapter.attach(&parts.loaded.model, 0.5).expect("fits");
+            Ok(parts)
+        });
+        rest(begin(&Setup { folder: Some(folder), ..Setup::new(vec![("tiny", loader)]) }.ready(), "tiny", TOKENS))
+    };
+    assert_eq!((rest(weaker), rest(mixed)), (half, whole_law));
+    load(&serving, "law", json!({})).good();
     // Many come and go; what was kept for them goes too.
     serving.until_idle();
     unload(&serving, "law").good();

@@ -75,7 +75,7 @@ fn run(requests: &[(&[u32], usize)], sequences: usize) -> (Vec<UnboundedReceiver
     for (prompt, tokens) in requests {
         let (to, from) = unbounded_channel();
         let place = queue.enter().map(Arc::new);
-        let ticket = Ticket { came: Instant::now(), place, variant: None };
+        let ticket = Ticket { came: Instant::now(), place, variant: None, lora: Vec::new() };
         let ready = vec![ready(prompt, *tokens)];
         assert!(sender.send(Prepared::Answers { ready, stream: true, enough: None, to, ticket }).is_ok());
         heard.push(from);
@@ -129,8 +129,10 @@ fn who_left_is_forgotten() {
     let (sender, inbox) = mpsc::channel();
     let figures = crate::figures::Figures::default().of_model("trap");
     for (prompt, tokens) in requests {
-        let (ready, ticket) =
-            (vec![ready(prompt, tokens)], Ticket { came: Instant::now(), place: None, variant: None });
+        let (ready, ticket) = (
+            vec![ready(prompt, tokens)],
+            Ticket { came: Instant::now(), place: None, variant: None, lora: Vec::new() },
+        );
         assert!(sender.send(Prepared::Answers { ready, stream: true, enough: None, to: to.clone(), ticket }).is_ok());
     }
     drop(sender);

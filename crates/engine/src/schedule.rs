@@ -5,6 +5,7 @@
 //! is put back and begins anew later. Who joins next is `queue`.
 //! None of this changes an answer. The loop knows no tensors; whoever owns a [`Schedule`] decides when to add and to step.
 
+mod pace;
 mod prices;
 mod queue;
 
@@ -18,6 +19,7 @@ use crate::source::{LogitsSource, Start};
 use crate::vocabulary::Vocabulary;
 use crate::work::{Around, Part, Room, Work};
 use attend_nn::BLOCK_TOKENS;
+use pace::{Company, Pace};
 use prices::{Prices, Step};
 use queue::{Queue, Rank};
 use std::cmp::Reverse;
@@ -69,6 +71,8 @@ pub struct Schedule<'a, S: LogitsSource> {
     preempted: u64,
     beside: Beside,
     prices: Prices,
+    /// None: a step reads as much as fits in a chunk.
+    pace: Option<Pace>,
 }
 
 /// What a schedule is busy with.
@@ -101,8 +105,21 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         limits: Limits,
     ) -> Schedule<'a, S> {
         let (waiting, running, beside) = (Queue::new(), Vec::new(), Beside::default());
-        let (draft, prefixes, preempted, prices) = (None, None, 0, Prices::default());
-        Schedule { source, draft, prefixes, vocabulary, around, limits, waiting, running, preempted, beside, prices }
+        let (draft, prefixes, preempted, prices, pace) = (None, None, 0, Prices::default(), None);
+        Schedule {
+            source,
+            draft,
+            prefixes,
+            vocabulary,
+            around,
+            limits,
+            waiting,
+            running,
+            preempted,
+            beside,
+            prices,
+            pace,
+        }
     }
 
     /// Lets a draft model guess for requests of one choice. Keys and values of its own are not counted in the limits.
@@ -114,6 +131,12 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     /// limits.
     pub fn with_prefixes(self, prefixes: Option<Box<dyn Prefixes<S::State> + 'a>>) -> Schedule<'a, S> {
         Schedule { prefixes, ..self }
+    }
+
+    /// Steps read only so much beside sequences that go on that these do not wait long for their next token. For answers that
+    /// are read as they are made; without it all of them together are there a little sooner.
+    pub fn with_even_steps(self) -> Schedule<'a, S> {
+        Schedule { pace: Some(Pace::default()), ..self }
     }
 
     /// Adds a request to those that wait. `key` is the caller's name for it.
@@ -310,7 +333,10 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     /// Feeds what every running request wants; says of each whether it had a part in the step. None: it must not go on now.
     /// Where what answers are held to has outgrown its memory, only the first of such requests goes on, until it has ended.
     fn feed(&mut self, drafting: Option<Duration>) -> Result<Vec<Option<bool>>, Error> {
-        let mut room = Room { reading: self.around.chunk.max(1) };
+        let company = self.company();
+        let chunk = self.around.chunk.max(1);
+        let mut room = Room { reading: self.pace.as_ref().map_or(chunk, |pace| pace.of(company, chunk)) };
+        let before = room.reading;
         let (mut all, mut fed) = (Vec::new(), Vec::new());
         let (over, mut others) = (self.around.grammars.is_over(), false);
         for (_, entry) in &mut self.running {
@@ -322,14 +348,25 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
             fed.push(Some(!parts.is_empty()));
             all.extend(parts);
         }
-        let (sequences, tokens) = (all.len(), all.iter().map(|part| part.feed.tokens.len()).sum::<usize>());
+        let (sequences, read) = (all.len(), before - room.reading);
         let begun = Instant::now();
         feed(self.source, all)?;
         let guesses = self.running.iter().map(|(_, entry)| entry.work.guesses()).sum();
-        if sequences > 0 && tokens == sequences + guesses {
-            self.prices.learn(Step { sequences, guesses, took: begun.elapsed(), drafting });
+        let took = begun.elapsed();
+        if let Some(pace) = &mut self.pace {
+            pace.learn(read, company, took);
+        }
+        if sequences > 0 && read == 0 {
+            self.prices.learn(Step { sequences, guesses, took, drafting });
         }
         Ok(fed)
+    }
+
+    fn company(&self) -> Company {
+        let works = || self.running.iter().map(|(_, entry)| &entry.work);
+        let going_on = works().map(Work::going_on).sum();
+        let reading = works().filter(|work| work.going_on() == 0).count();
+        Company { going_on, reading, plain: self.prices.plain(going_on) }
     }
 }
 

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// Sequences up to which guessing is thought of at all.
 const FEW: usize = 16;
 
+/// Sequences up to which it is known how long a step takes.
+const KNOWN: usize = 64;
+
 /// Every so many steps one is plain, because contexts grow and machines have other work.
 const AGAIN: usize = 64;
 
@@ -26,7 +29,7 @@ const FORGOTTEN: f64 = 0.005;
 #[derive(Debug, Default)]
 pub(super) struct Prices {
     /// Seconds of a step without guesses, by the number of sequences.
-    plain: [Option<f64>; FEW + 1],
+    plain: Vec<Option<f64>>,
     /// By how much of a plain step a guess makes it longer.
     share: Option<f64>,
     /// The same of what the draft model does for it.
@@ -48,14 +51,22 @@ pub(super) struct Step {
 impl Prices {
     /// The price of a guess in the next step of so many sequences. None: the step is to be plain.
     pub fn of(&self, sequences: usize) -> Option<Price> {
-        let known = self.plain.get(sequences).copied().flatten().is_some();
+        let known = sequences <= FEW && self.plain.get(sequences).copied().flatten().is_some();
         let price = |share: f64| share * sequences as f64;
         let (row, draft) = (self.share.unwrap_or(FIRST.lookup), self.draft.unwrap_or(FIRST.draft));
         (known && self.guessed < AGAIN).then(|| Price { lookup: price(row), draft: price(row + draft) })
     }
 
+    /// Seconds of a step of so many sequences without guesses, or of the next fewer that is known.
+    pub fn plain(&self, sequences: usize) -> Option<f64> {
+        self.plain.iter().take(sequences + 1).rev().find_map(|plain| *plain)
+    }
+
     /// Takes in what a step took.
     pub fn learn(&mut self, step: Step) {
+        if self.plain.is_empty() {
+            self.plain = vec![None; KNOWN + 1];
+        }
         let Some(plain) = self.plain.get_mut(step.sequences) else { return };
         let seconds = step.took.as_secs_f64();
         if step.guesses == 0 {

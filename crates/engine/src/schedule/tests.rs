@@ -120,11 +120,15 @@ fn around() -> Surroundings {
 }
 
 fn ready(around: &Surroundings, tokens: usize, n: usize) -> Ready {
+    behind(around, Prompt::tokens([1, 2, 1]), tokens, n)
+}
+
+fn behind(around: &Surroundings, prompt: Prompt, tokens: usize, n: usize) -> Ready {
     let mut options = GenerateOptions::default();
     (options.length.max_tokens, options.length.n) = (Some(tokens), n);
     (options.sampling.temperature, options.sampling.seed) = (1e5, Some(4));
     options.speculation.prompt_lookup_num_tokens = 4;
-    Ready::new(&Mixed::default(), None, around, Prompt::tokens([1, 2, 1]), Arc::new(options)).expect("in order")
+    Ready::new(&Mixed::default(), None, around, prompt, Arc::new(options)).expect("in order")
 }
 
 fn slow(around: &Surroundings, tokens: usize, n: usize, gate: &Arc<Gate>, patience: usize) -> Ready {
@@ -321,4 +325,43 @@ fn the_urgent_are_worked_on_first() {
     let order: Vec<usize> = ended.iter().map(|(key, _)| *key).collect();
     assert_eq!(order, [1, 0], "the one that began first is put back for the one that is more urgent");
     ended.into_iter().for_each(|(_, output)| assert_eq!(said(output.expect("an answer")), expected));
+}
+
+/// What is read beside a sequence that goes on is read piece by piece, with the same answer.
+#[test]
+fn a_prompt_is_read_at_the_pace_of_those_that_go_on() {
+    let (around, source) = (around(), Mixed::default());
+    let long = || behind(&around, Prompt::tokens((0..60).map(|id| id % VOCAB as u32).collect::<Vec<u32>>()), 3, 1);
+    let expected = [alone(&around, ready(&around, 30, 1)), alone(&around, long())];
+    for even in [false, true] {
+        let mut schedule = Schedule::new(&source, None, &around, Limits::default());
+        if even {
+            schedule = schedule.with_even_steps();
+            // A token that is read takes a second, and a step of one sequence twenty.
+            let company = Company { going_on: 0, reading: 1, plain: None };
+            schedule.pace.as_mut().expect("even").learn(100, company, Duration::from_secs(100));
+            let took = Duration::from_secs(20);
+            schedule.prices.learn(Step { sequences: 1, guesses: 0, took, drafting: None });
+        }
+        schedule.add_ready(0, ready(&around, 30, 1));
+        step(&mut schedule);
+        schedule.add_ready(1, long());
+        let (mut waited, mut ended) = (0, Vec::new());
+        loop {
+            let (tokens, mut over) = step(&mut schedule);
+            ended.append(&mut over);
+            if tokens[1] > 0 {
+                break;
+            }
+            assert!(tokens[0] > 0, "whoever goes on gets a token in every step");
+            waited += 1;
+        }
+        assert_eq!(waited > 0, even, "steps before the first token: {waited}");
+        while !schedule.is_idle() {
+            ended.append(&mut step(&mut schedule).1);
+        }
+        ended.sort_by_key(|(key, _)| *key);
+        let found = ended.into_iter().map(|(_, output)| said(output.expect("an answer")));
+        assert!(found.eq(expected.iter().cloned()));
+    }
 }

@@ -164,22 +164,17 @@ impl<'v, T> Work<'v, T> {
                 room.part(strand, wanted).into_iter().collect()
             }
             Stage::Answers { strands, .. } => {
-                let behind = |list, until, top| Wanted { list, offset: prompt.len(), until, guesses: 0, top };
-                let wanted: Vec<Wanted<'_>> = match &self.answers {
-                    Answers::Choices(answers) => open(answers).map(Answer::wanted).collect(),
-                    Answers::Beams(search) => {
-                        search.open().iter().map(|open| behind(&open.tokens, open.tokens.len(), None)).collect()
-                    }
-                    // No row is wanted for what would follow the last token of a found sequence.
-                    Answers::Found(choices) => {
-                        let lists = choices.iter().map(|choice| choice.token_ids.as_slice());
-                        let top = self.ready.options.report.logprobs;
-                        lists.map(|list| behind(list, list.len().saturating_sub(1), top)).collect()
-                    }
-                };
+                let wanted = self.answers.wanted(&self.ready);
                 wanted.into_iter().zip(strands).filter_map(|(wanted, strand)| room.part(strand, wanted)).collect()
             }
         }
+    }
+
+    /// Sequences whose next token is drawn after the next step, however little room there is for reading.
+    pub fn going_on(&self) -> usize {
+        let Stage::Answers { strands, .. } = &self.stage else { return 0 };
+        let wanted = self.answers.wanted(&self.ready);
+        wanted.iter().zip(strands).filter(|(wanted, strand)| strand.goes_on(wanted)).count()
     }
 
     /// Whether its answers are held to something.
@@ -493,6 +488,24 @@ impl<'v, T> Work<'v, T> {
 }
 
 impl Answers<'_> {
+    /// What each open sequence wants to be fed.
+    fn wanted(&self, ready: &Ready) -> Vec<Wanted<'_>> {
+        let offset = ready.prompt.token_ids.len();
+        let behind = |list, until, top| Wanted { list, offset, until, guesses: 0, top };
+        match self {
+            Answers::Choices(answers) => open(answers).map(Answer::wanted).collect(),
+            Answers::Beams(search) => {
+                search.open().iter().map(|open| behind(&open.tokens, open.tokens.len(), None)).collect()
+            }
+            // No row is wanted for what would follow the last token of a found sequence.
+            Answers::Found(choices) => {
+                let lists = choices.iter().map(|choice| choice.token_ids.as_slice());
+                let top = ready.options.report.logprobs;
+                lists.map(|list| behind(list, list.len().saturating_sub(1), top)).collect()
+            }
+        }
+    }
+
     /// The generated tokens of every sequence that is open.
     fn lists(&self) -> Vec<&[u32]> {
         match self {

@@ -65,6 +65,11 @@ impl<T> Strand<T> {
         Strand { state, fed, rows: Vec::new(), scores: Vec::new(), failure: None }
     }
 
+    /// Whether it feeds one token and guesses behind it: nothing has to be read before its next token is drawn.
+    pub fn goes_on(&self, wanted: &Wanted<'_>) -> bool {
+        wanted.until - self.fed <= 1 + wanted.guesses
+    }
+
     /// Takes the next tokens to a step, at most `most` of them.
     pub fn part<'w>(&'w mut self, wanted: Wanted<'w>, most: usize) -> Option<Part<'w, T>> {
         let (start, end) = (self.fed, wanted.until.min(self.fed.saturating_add(most)));
@@ -115,7 +120,7 @@ pub(crate) struct Room {
 impl Room {
     /// A strand's next part. The one token of a sequence that goes on, and guesses behind it, need no room; what is read takes as much as is left.
     pub fn part<'w, T>(&mut self, strand: &'w mut Strand<T>, wanted: Wanted<'w>) -> Option<Part<'w, T>> {
-        if wanted.until - strand.fed <= 1 + wanted.guesses {
+        if strand.goes_on(&wanted) {
             return strand.part(wanted, usize::MAX);
         }
         let part = strand.part(wanted, self.reading)?;

@@ -483,7 +483,7 @@ fn live(
         let bytes = (facts.limits.tokens as u64).saturating_mul(bytes_per_token);
         figures.kv_bytes_limit.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
-    let schedule = tools.engine.as_ref().map(|engine| engine.schedule(tools.limits));
+    let schedule = tools.engine.as_ref().map(|engine| engine.schedule(tools.limits).with_even_steps());
     let (sender, inbox) = mpsc::channel();
     let jobs = Mutex::new(jobs);
     std::thread::scope(|scope| {

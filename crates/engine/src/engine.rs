@@ -5,7 +5,7 @@ use crate::defaults::Resolved;
 use crate::divergence::{Divergence, divergence};
 use crate::error::Error;
 use crate::generate::{Handler, answer, answer_all};
-use crate::model_source::ModelSource;
+use crate::model_source::{ModelSource, OnStep};
 use crate::options::GenerateOptions;
 use crate::output::{Output, Prompt};
 use crate::prefix::{PrefixCache, Prefixes, SourcePrefixes};
@@ -37,11 +37,14 @@ pub struct EngineOptions {
     /// How keys and values are stored.
     pub kv: KvTypes,
     pub run: RunOptions,
+    /// Follows what is computed.
+    pub on_step: Option<OnStep>,
 }
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
-        EngineOptions { context: None, chunk: 512, kv: KvTypes::both(DType::F16), run: RunOptions::default() }
+        let (kv, run) = (KvTypes::both(DType::F16), RunOptions::default());
+        EngineOptions { context: None, chunk: 512, kv, run, on_step: None }
     }
 }
 
@@ -66,7 +69,8 @@ impl<'m> Engine<'m> {
         options: &EngineOptions,
     ) -> Result<Engine<'m>, Error> {
         let Loaded { model, source: described } = loaded;
-        let source = ModelSource::new(model, options.kv, options.run, options.chunk)?;
+        let source =
+            ModelSource::new(model, options.kv, options.run, options.chunk)?.with_on_step(options.on_step.clone());
         let context = match (options.context, model.spec().context) {
             (Some(asked), Some(model)) if asked > model => return Err(Error::ContextTooLong { asked, model }),
             (asked, model) => asked.or(model),

@@ -76,6 +76,14 @@ pub enum Error {
     #[error("the model computed something that is not a finite number; its weights may be damaged")]
     DamagedAnswer,
 
+    /// The system refuses memory that a step is about to take.
+    #[error("the system gives no {bytes} bytes of memory, which the next step needs")]
+    OutOfMemory { bytes: usize },
+
+    /// A computation that panicked, in the words of its panic.
+    #[error("a step panicked: {0}")]
+    Panicked(String),
+
     #[error("the work was cancelled")]
     Cancelled,
 

@@ -38,7 +38,7 @@ pub fn answer<S: LogitsSource>(
 ) -> Result<Output, Error> {
     schedule.add(0, prompt.clone(), Arc::new(options.clone()))?;
     loop {
-        if let Some((_, output)) = schedule.step(&mut |_, event| on(event))?.pop() {
+        if let Some((_, output)) = schedule.step(&mut |_, event| on(event)).pop() {
             return output;
         }
     }
@@ -75,7 +75,7 @@ pub fn answer_all<S: LogitsSource>(
     }
     schedule.longest_first();
     while !schedule.is_idle() {
-        for (index, output) in schedule.step(on)? {
+        for (index, output) in schedule.step(on) {
             let output = output.map_err(|error| error.of_input(index))?;
             outputs[index] = Some(output);
         }

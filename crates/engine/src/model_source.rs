@@ -1,13 +1,17 @@
 //! The model as a source of logits.
 
 use crate::error::Error;
+use crate::guard::Needs;
 use crate::prefix::BlockSource;
 use crate::prefix::tree::{Payload, Weight};
 use crate::source::{Feed, LogitsSource, RowSink, Start};
 use crate::variant::Variant;
 use attend_kernels::Mask;
+use attend_model::cost::{cross_bytes_per_token, kv_bytes_per_token};
 use attend_nn::spec::{Body, Head, ModelSpec, Position, RopeScaling, Stack, StackKind};
 use attend_nn::{Batch, CacheBlock, KvCache, KvTypes, Memory, Model, Nobody, RunOptions, Sequence};
+use std::fmt;
+use std::sync::Arc;
 
 /// Rows that go through the output matrix at once: a long prompt's log-probabilities never need all of its rows, each as
 /// long as the vocabulary, at the same time.
@@ -26,6 +30,22 @@ pub struct ModelSource<'m> {
     dynamic: Option<usize>,
     /// The most tokens of a step in which a sequence is computed anew.
     chunk: usize,
+    needs: Needs,
+    on_step: Option<OnStep>,
+}
+
+/// Is called before every step of a model with the tokens that each sequence adds: to follow what is computed, and in tests
+/// to let a step fail.
+#[derive(Clone)]
+pub struct OnStep(pub Arc<BeforeStep>);
+
+/// See [`OnStep`].
+pub type BeforeStep = dyn Fn(&[&[u32]]) + Send + Sync;
+
+impl fmt::Debug for OnStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnStep")
+    }
 }
 
 /// One sequence's past.
@@ -67,7 +87,10 @@ impl<'m> ModelSource<'m> {
         if let Body::Encoder(_) = spec.body {
             return Err(unable("it is an encoder, which fills gaps in a text but does not continue it"));
         }
+        let bytes = kv_bytes_per_token(spec, types).max(cross_bytes_per_token(spec, types));
         Ok(ModelSource {
+            needs: Needs::of(spec, types, bytes),
+            on_step: None,
             model,
             vocab: head.vocab,
             types,
@@ -76,6 +99,11 @@ impl<'m> ModelSource<'m> {
             dynamic: scalings(spec.output_stack(), |lengths| lengths.dynamic),
             chunk: chunk.max(1),
         })
+    }
+
+    /// Lets somebody follow what is computed.
+    pub fn with_on_step(self, on_step: Option<OnStep>) -> ModelSource<'m> {
+        ModelSource { on_step, ..self }
     }
 
     pub fn spec(&self) -> &'m ModelSpec {
@@ -98,6 +126,7 @@ impl<'m> ModelSource<'m> {
         let unable = |what: &str| Error::Unsupported(what.into());
         match (&self.spec().body, sources.iter().copied().collect::<Option<Vec<&[u32]>>>()) {
             (Body::EncoderDecoder { .. }, Some(sources)) => {
+                self.needs.ask_for_sources(sources.iter().map(|source| source.len()).sum())?;
                 let memories = self.model(variant).encode(&sources, self.types, &self.run)?;
                 Ok(memories.into_iter().map(Some).collect())
             }
@@ -196,6 +225,10 @@ impl<'m> ModelSource<'m> {
     }
 
     fn forward(&self, feeds: &mut [Feed<'_, SequenceState>]) -> Result<Vec<f32>, Error> {
+        if let Some(OnStep(on_step)) = &self.on_step {
+            on_step(&feeds.iter().map(|feed| feed.tokens).collect::<Vec<_>>());
+        }
+        self.needs.ask(feeds.iter().map(|feed| (feed.state.cache.len(), feed.tokens.len())))?;
         let variant = feeds.first().and_then(|feed| feed.state.variant.clone());
         let sequences = feeds.iter_mut().map(|feed| {
             let SequenceState { cache, memory, rope_length, .. } = &mut *feed.state;

@@ -3,6 +3,8 @@
 //! Requests join as soon as there is room and leave when they are answered (continuous batching; Yu et al. 2022, Orca). The
 //! bounds are [`Limits`]: where what is held outgrows them, the least urgent request, of equal ones the one that joined last,
 //! is put back and begins anew later. Who joins next is `queue`.
+//! A step that fails puts all that were in it under suspicion: each begins anew and goes on by itself until it has one more
+//! token, so that the one at whose tokens it fails is found, and ends alone.
 //! None of this changes an answer. The loop knows no tensors; whoever owns a [`Schedule`] decides when to add and to step.
 
 mod pace;
@@ -11,6 +13,7 @@ mod queue;
 
 use crate::constrain::Beside;
 use crate::error::Error;
+use crate::guard::guarded;
 use crate::options::GenerateOptions;
 use crate::output::{Event, Output, Prompt};
 use crate::prefix::Prefixes;
@@ -92,6 +95,8 @@ pub struct Load {
 struct Entry<'a, T> {
     key: usize,
     work: Work<'a, T>,
+    /// Of one that was in a step that failed, until it has gone on by itself: how many tokens it had then.
+    suspected: Option<usize>,
 }
 
 /// What has become of a request.
@@ -152,7 +157,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     /// The same for a request that was checked before, for the same source and surroundings.
     pub fn add_ready(&mut self, key: usize, ready: Ready) {
         let (priority, client) = ready.rank();
-        self.waiting.push(priority, client, Entry { key, work: Work::new(ready, self.vocabulary) });
+        self.waiting.push(priority, client, Entry { key, work: Work::new(ready, self.vocabulary), suspected: None });
     }
 
     /// Forgets a request, whether it waits or is worked on, with all that is held for it. False: there is none of this key.
@@ -161,13 +166,6 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         self.waiting.retain(|entry| entry.key != key);
         self.running.retain(|(_, entry)| entry.key != key);
         self.waiting.len() + self.running.len() < before
-    }
-
-    /// Gives up every request that is worked on, after a step that failed or panicked, and returns the keys of those that
-    /// wait: they were in no step, and can go on.
-    pub fn abandon(&mut self) -> Vec<usize> {
-        self.running.clear();
-        self.waiting.iter().map(|entry| entry.key).collect()
     }
 
     /// Those that wait join in the order of their lengths from now on, the longest first: what does not fit in memory shows
@@ -199,15 +197,24 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         (self.running.len(), self.waiting.len())
     }
 
-    /// Lets requests join, takes one step with all of them, and returns those that ended in it.
-    ///
-    /// # Errors
-    /// A step of the model that failed. The requests in it cannot go on.
-    pub fn step(&mut self, on: &mut EachHandler<'_>) -> Result<Vec<Ended>, Error> {
+    /// Lets requests join, takes one step with all of them, and returns those that ended in it. A request that the step fails
+    /// or panics at ends with that error, and no other does.
+    pub fn step(&mut self, on: &mut EachHandler<'_>) -> Vec<Ended> {
         self.make_room();
         let mut ended = self.join();
-        let drafting = self.guess()?;
-        let fed = self.feed(drafting)?;
+        let computed = guarded(|| {
+            let drafting = self.guess()?;
+            self.feed(drafting)
+        });
+        match computed {
+            Ok(fed) => self.advance(fed, on, &mut ended),
+            Err(error) => self.blame(error, &mut ended),
+        }
+        ended
+    }
+
+    /// Lets those that were fed make of it what they can, each for itself.
+    fn advance(&mut self, fed: Vec<Option<bool>>, on: &mut EachHandler<'_>, ended: &mut Vec<Ended>) {
         if !fed.contains(&Some(true)) {
             // Whoever is left waits for a mask, and there is nothing else to do meanwhile.
             let _ = self.running.iter_mut().any(|(_, entry)| entry.work.wait());
@@ -220,18 +227,49 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
             let key = entry.key;
             let done = match fed.next() {
                 Some(Some(fed)) if fed || entry.work.has_rows() => {
-                    entry.work.advance(around, &mut |event| on(key, event))
+                    guarded(|| entry.work.advance(around, &mut |event| on(key, event)))
                 }
                 Some(_) | None => Ok(false),
             };
             match done {
-                Ok(false) => open.push((rank, entry)),
+                Ok(false) => {
+                    entry.suspected = entry.suspected.filter(|then| entry.work.generated() <= *then);
+                    open.push((rank, entry));
+                }
                 Ok(true) => ended.push((key, Ok(entry.work.into_output()))),
                 Err(error) => ended.push((key, Err(error))),
             }
         }
         self.running = open;
-        Ok(ended)
+    }
+
+    /// The one suspect that may be fed at present, where there are any.
+    fn suspect(&self) -> Option<usize> {
+        self.running.iter().position(|(_, entry)| entry.suspected.is_some())
+    }
+
+    /// A step has failed. Whoever was in it alone is at fault; else everybody begins anew, under suspicion.
+    fn blame(&mut self, error: Error, ended: &mut Vec<Ended>) {
+        let only = (self.running.len() == 1).then_some(0);
+        if let Some(guilty) = self.suspect().or(only) {
+            let (_, entry) = self.running.remove(guilty);
+            ended.push((entry.key, Err(error)));
+            return;
+        }
+        // What all of them hold goes before any of them begins again.
+        self.running.iter_mut().for_each(|(_, entry)| {
+            entry.suspected = Some(entry.work.generated());
+            entry.work.put_back();
+        });
+        for (rank, mut entry) in std::mem::take(&mut self.running) {
+            match self.alone(entry.work.start()) {
+                Ok(state) => {
+                    entry.work.begin(state, self.prefixes.as_deref());
+                    self.running.push((rank, entry));
+                }
+                Err(error) => ended.push((entry.key, Err(error))),
+            }
+        }
     }
 
     /// Puts back the least urgent, of equal ones the youngest, as long as the next step would hold too much.
@@ -277,7 +315,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
 
     fn start(&mut self, joining: Vec<(Rank, Entry<'a, S::State>)>) -> Vec<Ended> {
         let starts: Vec<Start<'_>> = joining.iter().map(|(_, entry)| entry.work.start()).collect();
-        let together = if starts.is_empty() { Ok(Vec::new()) } else { self.source.start_all(&starts) };
+        let together = if starts.is_empty() { Ok(Vec::new()) } else { guarded(|| self.source.start_all(&starts)) };
         let states: Vec<Result<S::State, Error>> = match together {
             Ok(states) => states.into_iter().map(Ok).collect(),
             // One that cannot be started must not keep the others from it.
@@ -297,7 +335,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     }
 
     fn alone(&self, start: Start<'_>) -> Result<S::State, Error> {
-        let mut states = self.source.start_all(&[start])?;
+        let mut states = guarded(|| self.source.start_all(&[start]))?;
         states.pop().ok_or_else(|| Error::Unsupported("the source of logits began no sequence".into()))
     }
 
@@ -306,7 +344,9 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     fn guess(&mut self) -> Result<Option<Duration>, Error> {
         let sequences = self.sequences();
         let (most, price) = (GUESSES / sequences.max(1), self.prices.of(sequences));
-        for (_, entry) in &mut self.running {
+        let suspect = self.suspect();
+        let turn = |index: usize| suspect.is_none_or(|suspect| suspect == index);
+        for (_, (_, entry)) in self.running.iter_mut().enumerate().filter(|(index, _)| turn(*index)) {
             entry.work.consider(price);
             entry.work.look_up(self.source, most);
         }
@@ -315,7 +355,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         let mut room = Room { reading: self.around.chunk.max(1) };
         loop {
             let mut parts = Vec::new();
-            for (_, entry) in &mut self.running {
+            for (_, (_, entry)) in self.running.iter_mut().enumerate().filter(|(index, _)| turn(*index)) {
                 parts.extend(entry.work.draft_part((self.source, draft), &mut room, most)?);
             }
             if parts.is_empty() {
@@ -331,7 +371,8 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     }
 
     /// Feeds what every running request wants; says of each whether it had a part in the step. None: it must not go on now.
-    /// Where what answers are held to has outgrown its memory, only the first of such requests goes on, until it has ended.
+    /// Where what answers are held to has outgrown its memory, only the first of such requests goes on, until it has ended;
+    /// where there are suspects, only the first of them.
     fn feed(&mut self, drafting: Option<Duration>) -> Result<Vec<Option<bool>>, Error> {
         let company = self.company();
         let chunk = self.around.chunk.max(1);
@@ -339,7 +380,12 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         let before = room.reading;
         let (mut all, mut fed) = (Vec::new(), Vec::new());
         let (over, mut others) = (self.around.grammars.is_over(), false);
-        for (_, entry) in &mut self.running {
+        let suspect = self.suspect();
+        for (index, (_, entry)) in self.running.iter_mut().enumerate() {
+            if suspect.is_some_and(|suspect| suspect != index) {
+                fed.push(None);
+                continue;
+            }
             if over && entry.work.is_constrained() && std::mem::replace(&mut others, true) {
                 fed.push(None);
                 continue;

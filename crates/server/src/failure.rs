@@ -133,6 +133,8 @@ impl From<Error> for Failure {
             ) => Failure::bad(message),
             Error::Cancelled => Failure::stopping(),
             Error::NonFinite { .. }
+            | Error::OutOfMemory { .. }
+            | Error::Panicked(_)
             | Error::Model(_)
             | Error::DamagedAnswer
             | Error::Text(_)

@@ -41,8 +41,8 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-/// What may be read beyond a limit before the connection is given up.
-pub const BEYOND: usize = 64 << 10;
+/// So much is read beyond a limit before the connection is given up, with the last piece no more than 64 KiB.
+pub const BEYOND: usize = 48 << 10;
 
 impl Default for Limits {
     fn default() -> Limits {
@@ -84,6 +84,10 @@ impl fmt::Display for Limits {
         writeln!(f, "top_logprobs {top_logprobs}, constraints of a model {} MiB,", self.constraints >> 20)?;
         let (head_time, body_time, idle) = (head_time.as_secs(), body_time.as_secs(), idle.as_secs());
         writeln!(f, "queue {queue} requests, {connections} connections, head {head} bytes in {head_time} s,")?;
-        write!(f, "body in {body_time} s, idle {idle} s; no CORS, no URL is ever fetched")
+        let grace = self.grace.as_secs_f64();
+        write!(
+            f,
+            "body in {body_time} s, idle {idle} s, {grace} s to the end when stopped; no CORS, no URL is ever fetched"
+        )
     }
 }

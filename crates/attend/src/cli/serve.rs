@@ -16,6 +16,7 @@ use std::io::Write;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -91,6 +92,9 @@ pub struct ServeArgs {
     /// Requests of a model that may wait; the next is refused
     #[arg(long, value_name = "N", default_value = "128", value_parser = values::at_least_one, allow_negative_numbers = true)]
     pub queue: usize,
+    /// How long running answers may go on after the server was told to stop; then they are cut
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub grace: u64,
     /// No line for each request
     #[arg(long)]
     pub no_log: bool,
@@ -189,7 +193,7 @@ pub fn run(args: &ServeArgs) -> Result<bool> {
     let adapters = adapters(args, &models)?;
     let keys = keys(args)?;
     session::prepare(&args.compute)?;
-    let limits = Limits { queue: args.queue, ..Limits::default() };
+    let limits = Limits { queue: args.queue, grace: Duration::from_secs(args.grace), ..Limits::default() };
     let mut draft = args.draft.clone();
     let offer = |Named { name, aliases, model }: Named| {
         let size = size(&model);

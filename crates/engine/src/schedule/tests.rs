@@ -150,7 +150,7 @@ fn step<S: LogitsSource>(schedule: &mut Schedule<'_, S>) -> ([usize; 3], Vec<End
         tokens[key] += usize::from(matches!(event, Event::Token { .. }));
         ControlFlow::Continue(())
     });
-    (tokens, ended.expect("a step"))
+    (tokens, ended)
 }
 
 fn said(output: Output) -> Output {
@@ -305,7 +305,7 @@ fn the_urgent_are_worked_on_first() {
     }
     let mut order = Vec::new();
     while !schedule.is_idle() {
-        for (key, output) in schedule.step(&mut |_, _| ControlFlow::Continue(())).expect("a step") {
+        for (key, output) in schedule.step(&mut |_, _| ControlFlow::Continue(())) {
             assert_eq!(said(output.expect("an answer")), plain);
             order.push(key);
         }

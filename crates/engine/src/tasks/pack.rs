@@ -2,7 +2,9 @@
 
 use super::reader::{Encoded, TaskModel};
 use crate::error::Error;
-use attend_nn::{Batch, Nobody, Sequence};
+use crate::guard::Needs;
+use attend_kernels::DType;
+use attend_nn::{Batch, KvTypes, Nobody, Sequence};
 use std::ops::ControlFlow;
 
 /// What one step did.
@@ -49,10 +51,12 @@ impl TaskModel<'_> {
         watch: &mut Watch<'_>,
         take: &mut dyn FnMut(&Packed<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        let needs = Needs::of(self.model.spec(), KvTypes::both(DType::F16), 0);
         let length = |index: usize| items.get(index).map_or(0, |item| item.encoding.len());
         for inputs in steps(items.len(), length, self.options.batch_tokens) {
             let chosen: Vec<&Encoded> = inputs.iter().filter_map(|&index| items.get(index).copied()).collect();
             let texts: Vec<&[u32]> = chosen.iter().map(|item| item.encoding.ids.as_slice()).collect();
+            needs.ask_for_texts(texts.iter().map(|text| text.len()).sum())?;
             let hidden = if self.reads_twice() { self.read_twice(&texts)? } else { self.read(&chosen)? };
             take(&Packed { inputs: &inputs, texts: &texts, hidden: &hidden })?;
             let step = Step { inputs: inputs.len(), tokens: texts.iter().map(|text| text.len()).sum() };

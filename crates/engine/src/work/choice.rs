@@ -64,6 +64,12 @@ impl<'v> Answer<'v> {
         Wanted { list, offset: 0, until: list.len(), guesses: self.guess.count, top: None }
     }
 
+    /// Takes back what was guessed and not compared.
+    pub fn forget_guesses(&mut self) {
+        self.tokens.truncate(self.tokens.len() - std::mem::take(&mut self.guess.count));
+        self.ahead = None;
+    }
+
     /// Whether it is known which tokens may come next, or can be known in a moment.
     pub fn is_ready(&mut self) -> bool {
         self.matcher.as_mut().is_none_or(Held::is_here)

@@ -138,9 +138,21 @@ impl<'v, T> Work<'v, T> {
         self.ready.options.report.prompt_logprobs.filter(|_| self.read.is_none())
     }
 
-    /// Gives up everything that is held.
+    /// Gives up everything that is held, guesses that no step has confirmed included.
     pub fn put_back(&mut self) {
+        if let Answers::Choices(answers) = &mut self.answers {
+            answers.iter_mut().for_each(Answer::forget_guesses);
+        }
         self.stage = Stage::Nothing;
+    }
+
+    /// How many tokens the answer has, of all choices, or of a beam.
+    pub fn generated(&self) -> usize {
+        match &self.answers {
+            Answers::Choices(answers) => answers.iter().map(|answer| answer.choice.token_ids.len()).sum(),
+            Answers::Beams(search) => search.open().first().map_or(0, |first| first.tokens.len()),
+            Answers::Found(_) => usize::MAX,
+        }
     }
 
     /// Sequences that it feeds side by side.

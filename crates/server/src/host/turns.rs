@@ -164,14 +164,8 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
         if !schedule.is_idle() {
             let State { open, .. } = &mut self.state;
             let (figures, health) = (&self.figures, &self.health);
-            let stepped = catch_unwind(AssertUnwindSafe(|| {
-                schedule.step(&mut |key, event| tell(open.get_mut(&key), figures, health.is_halted(), event))
-            }));
-            match stepped {
-                Ok(Ok(ended)) => ended.into_iter().for_each(|(key, outcome)| self.end(key, outcome)),
-                Ok(Err(error)) => self.abandon(&Failure::fault(format!("a step failed: {error}"))),
-                Err(panic) => self.abandon(&Failure::fault(format!("a step panicked: {}", words(panic.as_ref())))),
-            }
+            let ended = schedule.step(&mut |key, event| tell(open.get_mut(&key), figures, health.is_halted(), event));
+            ended.into_iter().for_each(|(key, outcome)| self.end(key, outcome));
         }
         self.count();
     }
@@ -194,17 +188,6 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
     fn fail(&self, to: &Listener, failure: Failure) {
         self.note(Some(&failure));
         let _ = to.send(Said::Failed(failure));
-    }
-
-    /// A step went wrong: those that were in it cannot go on, those that wait can.
-    fn abandon(&mut self, failure: &Failure) {
-        let Some(schedule) = &mut self.schedule else { return };
-        let waiting = schedule.abandon();
-        let (waiting, lost) = std::mem::take(&mut self.state.open)
-            .into_iter()
-            .partition::<BTreeMap<usize, Open>, _>(|(key, _)| waiting.contains(key));
-        self.state.open = waiting;
-        lost.values().for_each(|entry| self.fail(&entry.to, failure.clone()));
     }
 
     fn count(&mut self) {

@@ -65,7 +65,7 @@ where
                 schedule.longest_first();
             }
             let mut tokens = 0;
-            let ended = schedule.step(&mut |_, _| ControlFlow::Continue(()))?;
+            let ended = schedule.step(&mut |_, _| ControlFlow::Continue(()));
             let inputs = ended.len();
             for (index, output) in ended {
                 tokens += places.end(index, output)?;

@@ -11,6 +11,7 @@ use attend::model::{LoadOptions, Loaded, load};
 use attend::text::Tokenizer;
 use attend_testkit::golden::{Random, golden_root};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,25 @@ fn encoder(place: &Path, case: &str, changes: Value) -> PathBuf {
     to
 }
 
+/// Lets the folder's files say how vectors are pooled.
+fn pooled_by(path: &Path, name: &str) {
+    let modules = json!([
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]);
+    fs::write(path.join("modules.json"), modules.to_string()).expect("written");
+    let pooling = path.join("1_Pooling");
+    fs::create_dir_all(&pooling).expect("made");
+    let width = fs::read(path.join("config.json")).expect("read");
+    let width: Value = serde_json::from_slice(&width).expect("JSON");
+    let width = ["hidden_size", "dim", "n_embd", "d_model"].iter().find_map(|name| width[*name].as_u64());
+    let mut config = json!({"word_embedding_dimension": width.expect("a width"), "include_prompt": true});
+    for (_, long, _) in NAMES {
+        config[format!("pooling_mode_{long}")] = json!(long == name);
+    }
+    fs::write(pooling.join("config.json"), config.to_string()).expect("written");
+}
+
 fn loaded(path: &Path) -> Loaded {
     let options = LoadOptions { compute: Compute::F32, ..LoadOptions::default() };
     load(path, &options, &mut |_, _| {}).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -65,7 +85,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// The vectors of one way of pooling, in every company; those of each text alone.
+/// The vectors in every company; those of each text alone.
 fn vectors(loaded: &Loaded, tokenizer: &Tokenizer, pooling: Option<Pooling>, texts: &[&str]) -> Vec<Vec<u32>> {
     let run = |texts: &[&str], batch_tokens: usize| -> Vec<Vec<u32>> {
         let options = TaskOptions { batch_tokens, ..TaskOptions::default() };
@@ -148,12 +168,18 @@ fn m2(count: usize, models: usize, told: bool) {
         let path = encoder(place.path(), case, json!({}));
         let (loaded, tokenizer) = (loaded(&path), Tokenizer::open(&path).expect("a tokenizer"));
         let own = vectors(&loaded, &tokenizer, None, &texts);
-        let serving = Serving::over(Arc::clone(&place), path, &["--no-log"]);
-        served(&serving, &texts, &own);
-        for (pooling, ..) in NAMES {
-            compared += vectors(&loaded, &tokenizer, Some(pooling), &texts[..count / 4]).len();
-        }
+        served(&Serving::over(Arc::clone(&place), path.clone(), &["--no-log"]), &texts, &own);
         compared += own.len();
+        let mut seen = BTreeSet::new();
+        for (pooling, name, _) in NAMES {
+            // By what the caller chooses, and by what the files say.
+            compared += vectors(&loaded, &tokenizer, Some(pooling), &texts).len();
+            pooled_by(&path, name);
+            let found = vectors(&self::loaded(&path), &tokenizer, None, &texts);
+            served(&Serving::over(Arc::clone(&place), path.clone(), &["--no-log"]), &texts, &found);
+            compared += found.len();
+            assert!(seen.insert(found), "{case}: {name} is no other");
+        }
     }
     let place = Arc::new(tempfile::tempdir().expect("a folder"));
     let scores = ranked(&place, &texts);

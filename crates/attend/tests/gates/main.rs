@@ -21,6 +21,7 @@ mod keys;
 mod load;
 mod mix;
 mod pairs;
+mod panics;
 mod pool;
 mod routes;
 mod secrets;
@@ -28,4 +29,8 @@ mod sequences;
 mod serving;
 mod slow;
 mod soak;
+#[path = "../../../server/tests/http/support.rs"]
+#[allow(dead_code, reason = "each test program uses a part")]
+mod support;
 mod texts;
+mod wide;

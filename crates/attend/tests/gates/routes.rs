@@ -4,6 +4,7 @@
 use crate::client::streamed;
 use crate::common::{attend, ran, tiny};
 use crate::serving::{Serving, alone, report};
+use crate::wide::{quantized, wide};
 use attend::engine::source::LogitsSource;
 use attend::engine::{Engine, EngineOptions, Event, GenerateOptions, Limits, Output, PrefixCache, Prompt};
 use attend::kernels::{Compute, DType};
@@ -12,7 +13,7 @@ use attend::nn::{BLOCK_TOKENS, CacheBlock, KvTypes};
 use attend::text::{EncodeOptions, Tokenizer};
 use attend_testkit::files::model::{WIDE_TYPES, wide_gguf};
 use attend_testkit::golden::Random;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -41,6 +42,19 @@ const MODELS: [&str; 20] = [
     "gpt_oss",
     "t5-v1.1",
     "marian",
+];
+
+/// Models that are made wide enough for every type: decoders and encoder-decoders.
+const WIDE: [&str; 7] = ["t5-v1.1", "marian", "bart", "m2m100", "llama-gqa", "qwen2", "mistral"];
+
+/// Types that they are loaded in beside [`TYPES`].
+const WIDE_ONLY: [DType; 8] =
+    [DType::Q4_K, DType::Q6_K, DType::Q2_K, DType::Q3_K, DType::Q5_K, DType::IQ4_XS, DType::F16, DType::BF16];
+
+/// Types, and mixes of types, that the program makes files of.
+const FILES: [&str; 19] = [
+    "q4_k_m", "q8_0", "q6_k", "q5_k_s", "q5_k_m", "q5_0", "q5_1", "q4_k_s", "q4_0", "q4_1", "iq4_nl", "iq4_xs",
+    "mxfp4", "q3_k_s", "q3_k_m", "q3_k_l", "q2_k", "f16", "bf16",
 ];
 
 /// Types of blocks of 32, in which any model can be loaded.
@@ -80,7 +94,9 @@ fn questions(engine: &Engine<'_>, tokenizer: &Tokenizer, count: usize, tokens: u
             let shared = ids.len().min(root.len());
             ids[..shared].copy_from_slice(&root[..shared]);
         }
-        let (mut options, seed) = (GenerateOptions::default(), (index % 4 == 3).then_some(index as u64));
+        // The defaults of the model's files hold by every way.
+        let mut options = engine.options(Map::new()).expect("options").options;
+        let seed = (index % 4 == 3).then_some(index as u64);
         (options.length.max_tokens, options.length.ignore_eos) = (Some(tokens), true);
         options.report.logprobs = Some(0);
         if let Some(seed) = seed {
@@ -105,7 +121,7 @@ fn together(engine: &Engine<'_>, asked: &[Asked], limits: Limits) -> (Vec<Said>,
     }
     let mut ended = BTreeMap::new();
     while !schedule.is_idle() {
-        let step = schedule.step(&mut |_, _| ControlFlow::Continue(())).expect("a step");
+        let step = schedule.step(&mut |_, _| ControlFlow::Continue(()));
         ended.extend(step.into_iter().map(|(key, output)| (key, said(&output.expect("an answer")))));
     }
     (ended.into_values().collect(), schedule.load().preempted)
@@ -170,7 +186,7 @@ fn library(
 
 /// The body of a request for the server.
 fn body(asked: &Asked) -> Value {
-    let ids = &asked.prompt.token_ids;
+    let ids = asked.prompt.encoder_ids.as_ref().unwrap_or(&asked.prompt.token_ids);
     let mut body = json!({"prompt": ids, "max_tokens": asked.tokens, "ignore_eos": true, "logprobs": 0});
     if let Some(seed) = asked.seed {
         (body["temperature"], body["seed"]) = (json!(0.8), json!(seed));
@@ -234,6 +250,31 @@ struct Amount {
     prompts: usize,
     types: usize,
     typed: usize,
+    wide: usize,
+    files: usize,
+}
+
+/// Models of wide rows in the types that only these have, and an encoder-decoder in every file that the program makes.
+fn wide_ones(amount: &Amount) -> (usize, u64, usize) {
+    let (mut prompts, mut put_back, mut kinds) = (0, 0, 0);
+    let place = Arc::new(tempfile::tempdir().expect("a folder"));
+    for case in &WIDE[..amount.wide] {
+        let path = wide(place.path(), case);
+        for &dtype in TYPES.iter().take(amount.types).chain(WIDE_ONLY.iter().take(amount.types)) {
+            let found = library(&format!("wide {case} in {dtype}"), &path, Some(dtype), (amount.typed, 8));
+            (prompts, put_back, kinds) = (prompts + found.0.len(), put_back + found.2, kinds + 1);
+        }
+    }
+    for kind in &FILES[..amount.files] {
+        let path = quantized(&place.path().join(WIDE[0]), kind);
+        let what = format!("{} in a file of {kind}", WIDE[0]);
+        let (asked, expected, back) = library(&what, &path, None, (amount.typed, 8));
+        assert!(asked[0].prompt.encoder_ids.is_some());
+        program(&what, (&place, &path), &asked, &expected);
+        std::fs::remove_file(&path).expect("removed");
+        (prompts, put_back) = (prompts + asked.len(), put_back + back);
+    }
+    (prompts, put_back, kinds)
 }
 
 fn m1(amount: &Amount, told: bool) {
@@ -244,16 +285,13 @@ fn m1(amount: &Amount, told: bool) {
         let path = tiny(place.path(), case, json!({}));
         let (asked, expected, back) = library(case, &path, None, (amount.prompts, 24));
         (prompts, put_back) = (prompts + asked.len(), put_back + back);
-        // What reads a source answers texts of tasks; its ways over HTTP are those of M3.
-        if asked[0].prompt.encoder_ids.is_none() {
-            program(case, (&place, &path), &asked, &expected);
-        }
+        program(case, (&place, &path), &asked, &expected);
         for &dtype in &TYPES[..amount.types.min(TYPES.len())] {
             let found = library(&format!("{case} in {dtype}"), &path, Some(dtype), (amount.typed, 8));
             (prompts, put_back, kinds) = (prompts + found.0.len(), put_back + found.2, kinds + 1);
         }
     }
-    for (number, dtype) in &WIDE_TYPES[..amount.types.min(WIDE_TYPES.len())] {
+    for (number, dtype) in &WIDE_TYPES[..amount.types] {
         let place = Arc::new(tempfile::tempdir().expect("a folder"));
         let path = place.path().join("wide.gguf");
         std::fs::write(&path, wide_gguf(*number, *dtype).bytes()).expect("written");
@@ -262,16 +300,19 @@ fn m1(amount: &Amount, told: bool) {
         program(&what, (&place, &path), &asked, &expected);
         (prompts, put_back) = (prompts + asked.len(), put_back + back);
     }
+    let wide = wide_ones(amount);
+    (prompts, put_back, kinds) = (prompts + wide.0, put_back + wide.1, kinds + wide.2);
     assert!(kinds > 0 && (put_back > 0 || !told));
     if told {
         report(
             "M1",
             &format!(
-                "{prompts} prompts: {} models in f32, each of them in other types ({kinds} in all), and {} types of files: the same \
-                 tokens and bits alone, in 2, 7, 16, 32, in chunks, kept, put back ({put_back} times), guessed ahead, streamed, \
+                "{prompts} prompts: {} models in f32, each of them in other types ({kinds} in all), {} types of files of a decoder and \
+                 {} of an encoder-decoder: the same tokens and bits alone, in 2, 7, 16, 32, in chunks, kept, put back ({put_back} times), guessed ahead, streamed, \
                  over HTTP and on the command line",
                 amount.models,
-                WIDE_TYPES.len()
+                WIDE_TYPES.len(),
+                amount.files
             ),
         );
     }
@@ -279,11 +320,12 @@ fn m1(amount: &Amount, told: bool) {
 
 #[test]
 fn m1_same_answer_in_small() {
-    m1(&Amount { models: 3, prompts: 10, types: 2, typed: 5 }, false);
+    m1(&Amount { models: 3, prompts: 10, types: 1, typed: 5, wide: 1, files: 1 }, false);
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn m1_same_answer() {
-    m1(&Amount { models: MODELS.len(), prompts: 110, types: WIDE_TYPES.len(), typed: 16 }, true);
+    let (models, types) = (MODELS.len(), WIDE_TYPES.len());
+    m1(&Amount { models, prompts: 110, types, typed: 16, wide: WIDE.len(), files: FILES.len() }, true);
 }

@@ -103,12 +103,12 @@ fn l10(count: usize, said: bool) {
     let _alone = alone();
     let (told, hits) = {
         let serving = parrot();
-        (secrets(&serving, count / 2), serving.figure("prefix_hits_total"))
+        (secrets(&serving, count), serving.figure("prefix_hits_total"))
     };
     // Little room, so that some are put back.
     let serving = Serving::start(&["--no-log", "--kv-memory", "512KB", "--prefix-cache", "512KB"]);
     let all = exchanges(&serving.model, 64, 5..40);
-    let asked = answers(&serving, &all, count - count / 2);
+    let asked = answers(&serving, &all, count);
     serving.until_idle();
     let (more, put_back) = (serving.figure("prefix_hits_total"), serving.figure("preemptions_total"));
     assert!(hits > 0.0 && more > 0.0, "nothing was shared");
@@ -124,7 +124,7 @@ fn l10(count: usize, said: bool) {
 
 #[test]
 fn l10_cross_talk_in_small() {
-    l10(400, false);
+    l10(200, false);
 }
 
 #[test]

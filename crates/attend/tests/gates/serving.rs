@@ -70,7 +70,7 @@ pub struct Serving {
     pub child: Child,
     pub address: SocketAddr,
     log: Arc<Mutex<Vec<u8>>>,
-    pub folder: Arc<TempDir>,
+    _folder: Arc<TempDir>,
     pub model: PathBuf,
 }
 
@@ -113,7 +113,7 @@ impl Serving {
         let address = address.unwrap_or_else(|| panic!("{first:?} {arguments:?}: {}", said(&log)));
         // Nobody reads what else it says there.
         thread::spawn(move || while matches!(lines.read_line(&mut String::new()), Ok(1..)) {});
-        let serving = Serving { child, address, log, folder, model };
+        let serving = Serving { child, address, log, _folder: folder, model };
         serving.until("ready", || serving.get("/health").status == 200);
         serving
     }
@@ -167,6 +167,18 @@ impl Serving {
     pub fn holds(&self) -> (usize, usize) {
         let count = |what: &str| std::fs::read_dir(format!("/proc/{}/{what}", self.child.id())).expect("lives").count();
         (count("fd"), count("task"))
+    }
+
+    /// Lets it have so many more bytes of addresses than it has now; None: as many as it likes. What it
+    /// asks for beyond them the system refuses.
+    pub fn limit_addresses(&self, more: Option<u64>) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("a line");
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        let limit = more.map_or("unlimited".into(), |more| (kilobytes * 1024 + more).to_string());
+        let (process, limit) = (self.child.id().to_string(), format!("--as={limit}:"));
+        let set = std::process::Command::new("prlimit").args(["--pid", &process, &limit]).status();
+        assert!(set.expect("prlimit runs").success());
     }
 
     pub fn signal(&self, name: &str) {

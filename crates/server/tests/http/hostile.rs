@@ -4,7 +4,7 @@ use crate::client::{Answer, request, send};
 use crate::openai::with;
 use crate::support::{Serving, Setup, golden_encoder, loader, tiny};
 use serde_json::{Value, json};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
@@ -314,6 +314,43 @@ fn conversations() -> Vec<Case> {
     cases
 }
 
+/// B5: what cannot be compiled, or would cost too much.
+fn compiled() -> Vec<Case> {
+    let deep = |open: &str, close: &str, depth: usize| format!("{}a{}", open.repeat(depth), close.repeat(depth));
+    let nested = (0..2000).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
+    let mut cases = Vec::new();
+    let mut ask = |changes: Value| cases.push(case(COMPLETIONS, with(&good()[0].1, changes)));
+    for pattern in ["(", ")", "[", "a{2,1}", "*a", "(?<n", "\\", "a{100000000}", "(?=a)b", "\\1(a)", "[z-a]"] {
+        ask(json!({"guided_regex": pattern}));
+    }
+    ask(json!({"guided_regex": "a".repeat(5000)}));
+    ask(json!({"guided_regex": deep("(", ")", 3000)}));
+    for schema in [
+        json!({"type": "mystery"}),
+        json!({"type": 7}),
+        json!({"$ref": "#/nowhere"}),
+        json!({"$ref": "http://127.0.0.1:1/schema"}),
+        json!({"pattern": "("}),
+        json!({"type": "string", "minLength": -1}),
+        json!({"minimum": 5, "maximum": 1, "type": "integer"}),
+        json!({"enum": []}),
+        json!("text"),
+        json!([]),
+        json!({"description": "x".repeat(70_000)}),
+        nested,
+    ] {
+        ask(json!({"guided_json": schema}));
+    }
+    for grammar in ["", "start", "start: a", "start: \"a", "start: start", "%import x.y", "start: /(/"] {
+        ask(json!({"guided_grammar": grammar}));
+    }
+    ask(json!({"guided_choice": []}));
+    ask(json!({"guided_choice": [1]}));
+    ask(json!({"guided_choice": "x"}));
+    ask(json!({"guided_regex": "a", "guided_choice": ["a"]}));
+    cases
+}
+
 /// B9, B13: vectors, and what a model cannot do.
 fn vectors() -> Vec<Case> {
     let changes = [
@@ -388,13 +425,13 @@ fn control(serving: &Serving, wanted: &Value) {
     assert_eq!(&answer["choices"], wanted);
 }
 
-#[test]
-fn every_hostile_request_is_refused_with_words_and_the_next_is_answered() {
+/// Q1: the median time of a refusal.
+fn every_hostile_request_is_refused() -> Duration {
     let (writer, reader) = (tiny(json!({})), golden_encoder("bert-base"));
     let models = vec![("tiny", loader(writer.path(), None)), ("encoder", loader(reader.path(), None))];
     let serving = Setup::new(models).ready();
     let wanted = serving.post(COMPLETIONS, &good()[0].1).good()["choices"].clone();
-    let cases = [bodies(), types(), values(), conversations(), vectors(), heads()].concat();
+    let cases = [bodies(), types(), values(), conversations(), vectors(), heads(), compiled()].concat();
     assert!(cases.len() >= 250, "{} cases", cases.len());
     let mut times = Vec::new();
     for (what, bytes) in &cases {
@@ -412,12 +449,29 @@ fn every_hostile_request_is_refused_with_words_and_the_next_is_answered() {
         control(&serving, &wanted);
     }
     times.sort();
-    println!("{} cases, median {:?}, longest {:?}", cases.len(), times[times.len() / 2], times[times.len() - 1]);
+    let median = times[times.len() / 2];
+    println!("{} cases, median {median:?}, longest {:?}", cases.len(), times[times.len() - 1]);
     for line in serving.log.text().lines() {
         let line: Value = serde_json::from_str(line).expect("every line is JSON");
         assert_ne!(line["event"], "INFO forged");
     }
     serving.until_idle();
+    assert_eq!(serving.figure("faults_total"), 0.0);
+    median
+}
+
+#[test]
+fn every_hostile_request_is_refused_with_words_and_the_next_is_answered() {
+    every_hostile_request_is_refused();
+}
+
+/// The gate's figure; others may use the machine, so that the best of three counts.
+#[test]
+#[ignore = "measures"]
+fn q1_hostile_requests() {
+    let median = (0..3).map(|_| every_hostile_request_is_refused()).min().expect("three");
+    eprintln!("gate Q1: every hostile request refused with words, median {:.1} ms", median.as_secs_f64() * 1e3);
+    assert!(median < Duration::from_millis(20), "{median:?}");
 }
 
 /// API-12: every pair of optional fields, each with a value that is fine by itself.

@@ -78,6 +78,22 @@ fn bodies_are_bounded_before_they_are_read() {
         sent += chunk.len();
     }
     assert!(sent < 32 << 20, "{sent} bytes were taken");
+    // A slow one that declares nothing is refused as soon as it is over the limit, and read no further than 64 KiB behind it.
+    let patient = tiny_setup(json!({}), None).ready();
+    let mut stream = connect(patient.address);
+    stream.write_all(&head).expect("sent");
+    let piece = |bytes: usize| [format!("{bytes:x}\r\n").as_bytes(), &vec![b' '; bytes], b"\r\n"].concat();
+    let limit = Limits::default().body;
+    stream.write_all(&piece(limit)).expect("sent");
+    stream.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
+    let (mut beyond, mut first) = (0, [0; 12]);
+    while stream.read_exact(&mut first).is_err() {
+        assert!(beyond < 64 << 10, "{beyond} bytes beyond the limit were taken");
+        stream.write_all(&piece(0x1000)).expect("sent");
+        beyond += 0x1000;
+    }
+    assert!(beyond > 0, "the limit itself is allowed");
+    assert!(first.ends_with(b" 413"), "{}", first.escape_ascii());
     // A little more than the limit is answered properly.
     let body = vec![b' '; 2_000_001];
     assert_eq!(send(serving.address, &request("POST", "/v1/completions", &[], &body)).status, 413);

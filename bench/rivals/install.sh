@@ -1,6 +1,6 @@
 #!/bin/sh
 # install.sh RIVAL FOLDER: makes a Python environment in FOLDER with one rival in it, from the package registry.
-# RIVAL is llama, openvino, torch, onnxruntime, ctranslate2 or vllm. Nothing outside FOLDER is changed.
+# RIVAL is llama, llamaserver, openvino, torch, onnxruntime, ctranslate2 or vllm. Nothing outside FOLDER is changed.
 set -eu
 
 [ $# -eq 2 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
@@ -18,6 +18,18 @@ llama)
     CMAKE_ARGS=${CMAKE_ARGS:--DGGML_NATIVE=ON}
     export CMAKE_ARGS
     install --no-binary llama-cpp-python 'llama-cpp-python[server]==0.3.36'
+    ;;
+llamaserver)
+    # llama.cpp's own server, of the sources in the same package.
+    install cmake ninja scikit-build-core
+    "$folder/bin/python" -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation -d "$folder" llama-cpp-python==0.3.36
+    tar -xzf "$folder"/llama_cpp_python-*.tar.gz -C "$folder"
+    PATH="$folder/bin:$PATH"
+    cmake -G Ninja -S "$folder"/llama_cpp_python-*/vendor/llama.cpp -B "$folder/build" -DCMAKE_BUILD_TYPE=Release \
+        -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF \
+        -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_OPENSSL=OFF >"$folder/build.txt"
+    cmake --build "$folder/build" --target llama-server >>"$folder/build.txt"
+    ln -sf ../build/bin/llama-server "$folder/bin/llama-server"
     ;;
 openvino) install openvino-genai==2026.4.1.0 ;;
 # With what converts models for the two below.

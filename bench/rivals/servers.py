@@ -3,10 +3,10 @@
 
     bench/rivals/servers.py --gguf model-q8_0.gguf --folder model --encoder sentence-model > table.md
 
-`--gguf` is for llama.cpp's server (of llama-cpp-python), `--folder` the same weights for vLLM, `--encoder` a model of vectors for
+`--gguf` is for llama.cpp's own server and llama-cpp-python's, `--folder` the same weights for vLLM, `--encoder` a model of vectors for
 ONNX Runtime. A server is started for every load of every round, and alone; `attend bench serve` asks them all. Environments are
-those of compare.py (RIVAL_LLAMA with the extra `server`, RIVAL_VLLM, RIVAL_ONNXRUNTIME with tokenizers); a rival without one is
-left out. Needs Python 3.9 or later and nothing else.
+those of compare.py (RIVAL_LLAMA with the extra `server`, RIVAL_LLAMASERVER, RIVAL_VLLM, RIVAL_ONNXRUNTIME with tokenizers); a
+rival without one is left out. Needs Python 3.9 or later and nothing else.
 """
 
 import argparse
@@ -50,7 +50,10 @@ def arguments():
 
 
 class Server:
-    """A server that can be started: its name, its command (`{port}` stands for the port), its environment, its kind of work."""
+    """A server that can be started: its name, its command, its environment, its kind of work.
+
+    In the command `{port}` stands for the port, `{clients}` for the number of clients, `{context}` for 512 tokens of each.
+    """
 
     def __init__(self, name, command, environment=None, vectors=False):
         self.name, self.command, self.vectors = name, command, vectors
@@ -63,7 +66,8 @@ class Server:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
-        command = [part.replace("{port}", str(port)) for part in self.command]
+        values = {"{port}": port, "{clients}": clients, "{context}": 512 * clients}
+        command = [str(values.get(part, part)) for part in self.command]
         with tempfile.TemporaryFile("w+") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, start_new_session=True)
             try:
@@ -144,6 +148,12 @@ def servers(options, folder):
             # Else a request cuts short the one before it.
             command += ["--interrupt_requests", "false"]
             found.append(Server("llama-cpp-python's server", command, threads))
+        if "RIVAL_LLAMASERVER" in os.environ:
+            python = rivals.environment("llamaserver", folder)
+            command = [os.path.join(os.path.dirname(python), "llama-server"), "--model", options.gguf, "--port", "{port}"]
+            command += ["--parallel", "{clients}", "--ctx-size", "{context}", "--threads", str(options.threads)]
+            for setting in ("on", "off"):
+                found.append(Server(f"llama.cpp's server, flash attention {setting}", [*command, "--flash-attn", setting]))
     if options.folder:
         found.append(attend("Attend, " + os.path.basename(options.folder.rstrip("/")), options.folder, options))
         if "RIVAL_VLLM" in os.environ:
@@ -180,6 +190,7 @@ def main():
                         print(f"{load}, {count} clients: {server.name}", file=sys.stderr)
                         report = server.measure(load, count, options)
                         if report:
+                            print(short(report), file=sys.stderr)
                             server.results.setdefault((load, count), []).append(report)
     print(f"{table.processor()}, {options.threads} threads, {options.rounds} rounds in turn.\n")
     print("| load | clients | server | tokens/s or texts/s | first token p50, p95 ms | between p50, p95 ms | failed | peak memory |")
@@ -188,6 +199,13 @@ def main():
         for server in asked:
             if (load, count) in server.results:
                 print(line(load, count, server))
+
+
+def short(report):
+    """What is told of a report while others are still to come."""
+    between = report.get("between_tokens") or {}
+    rate = report["generated_tokens_per_second"] or report["requests_per_second"]
+    return f"  {rate:.1f} a second, between tokens 95 % {between.get('p95', 0):.1f} ms, peak {report['peak'] / 1e6:.0f} MB"
 
 
 def line(load, count, server):

@@ -9,7 +9,9 @@ use crate::variant::Variant;
 use attend_kernels::Mask;
 use attend_model::cost::{cross_bytes_per_token, kv_bytes_per_token};
 use attend_nn::spec::{Body, Head, ModelSpec, Position, RopeScaling, Stack, StackKind};
-use attend_nn::{Batch, CacheBlock, KvCache, KvTypes, Memory, Model, Nobody, RunOptions, Sequence};
+use attend_nn::{
+    Adapters, Batch, CacheBlock, KvCache, KvTypes, Memory, Model, Nobody, RowAdapters, RunOptions, Sequence,
+};
 use std::fmt;
 use std::sync::Arc;
 
@@ -55,6 +57,9 @@ pub struct SequenceState {
     memory: Option<Memory>,
     /// What computes it in place of the source's own model.
     variant: Option<Variant>,
+    /// The number of its variant where that holds other weights than the source's model, so that it takes walks of its own;
+    /// else 0.
+    apart: u64,
     /// The cached tokens; kept only where a change of regime may need them again.
     tokens: Vec<u32>,
     /// The length that length-dependent rotary frequencies start from.
@@ -70,6 +75,11 @@ impl SequenceState {
     /// The number of its variant; 0: it has none.
     fn number(&self) -> u64 {
         number(self.variant.as_ref())
+    }
+
+    /// What counts for it in a walk through the source's model.
+    fn adapters(&self) -> Option<Adapters> {
+        self.variant.as_ref().filter(|_| self.apart == 0).map(|variant| variant.model().adapters())
     }
 }
 
@@ -115,11 +125,6 @@ impl<'m> ModelSource<'m> {
         self.types
     }
 
-    /// The model that computes a variant.
-    fn model<'v>(&'v self, variant: Option<&'v Variant>) -> &'v Model {
-        variant.map_or(self.model, Variant::model)
-    }
-
     /// Encodes the sources of an encoder-decoder in one step; a decoder has none.
     fn encode(&self, sources: &[Option<&[u32]>], variant: Option<&Variant>) -> Result<Vec<Option<Memory>>, Error> {
         variant.iter().try_for_each(|variant| variant.check(self.model))?;
@@ -127,7 +132,7 @@ impl<'m> ModelSource<'m> {
         match (&self.spec().body, sources.iter().copied().collect::<Option<Vec<&[u32]>>>()) {
             (Body::EncoderDecoder { .. }, Some(sources)) => {
                 self.needs.ask_for_sources(sources.iter().map(|source| source.len()).sum())?;
-                let memories = self.model(variant).encode(&sources, self.types, &self.run)?;
+                let memories = variant.map_or(self.model, Variant::model).encode(&sources, self.types, &self.run)?;
                 Ok(memories.into_iter().map(Some).collect())
             }
             (Body::EncoderDecoder { .. }, None) => Err(unable("an encoder-decoder needs a source text to answer")),
@@ -142,7 +147,9 @@ impl<'m> ModelSource<'m> {
 
     fn state(&self, start: &Start<'_>, memory: Option<Memory>) -> Result<SequenceState, Error> {
         let (cache, variant) = (self.model.cache(self.types)?, start.variant.cloned());
-        Ok(SequenceState { cache, memory, variant, tokens: Vec::new(), rope_length: start.prompt_len })
+        let other = variant.as_ref().filter(|variant| !variant.model().shares_weights(self.model));
+        let apart = number(other);
+        Ok(SequenceState { cache, memory, variant, apart, tokens: Vec::new(), rope_length: start.prompt_len })
     }
 
     /// LongRoPE: where a sequence grows beyond the original length its keys were rotated by other frequencies than the
@@ -173,33 +180,36 @@ impl<'m> ModelSource<'m> {
         }
     }
 
-    /// Takes the tokens of every feed through their variants' models, those of one variant in one step: neighbours are of no
-    /// consequence to a row, so that the answers are those of a process that has this variant alone.
+    /// Takes the tokens of every feed through the model in one walk, whose rows get what their variants' adapters add, and those
+    /// of variants with other weights in one walk for each. Neighbours are of no consequence to a row, so that the answers
+    /// are those of a process that has this variant alone.
     fn step_each(&self, feeds: Vec<Feed<'_, SequenceState>>, sink: &mut RowSink<'_>) -> Result<(), Error> {
-        let mut variants: Vec<(u64, Vec<usize>, Vec<Feed<'_, SequenceState>>)> = Vec::new();
-        for (index, feed) in feeds.into_iter().enumerate() {
-            let number = feed.state.number();
-            match variants.iter_mut().find(|(known, ..)| *known == number) {
-                Some((_, places, own)) => {
-                    places.push(index);
-                    own.push(feed);
-                }
-                None => variants.push((number, vec![index], vec![feed])),
-            }
-        }
-        for (_, places, mut own) in variants {
+        let mut feeds: Vec<(usize, Feed<'_, SequenceState>)> = feeds.into_iter().enumerate().collect();
+        // Rows of one variant lie together, so that its adapters are read once.
+        feeds.sort_by_key(|(_, feed)| (feed.state.apart, feed.state.number()));
+        while let Some((_, first)) = feeds.first() {
+            let apart = first.state.apart;
+            let rest = feeds.split_off(feeds.partition_point(|(_, feed)| feed.state.apart == apart));
+            let (places, mut own): (Vec<usize>, Vec<Feed<'_, SequenceState>>) =
+                std::mem::replace(&mut feeds, rest).into_iter().unzip();
             self.step(&mut own, &mut |feed, token, row| sink(places[feed], token, row))?;
         }
         Ok(())
     }
 
-    /// Takes the tokens of every feed, all of one variant, through its model in one step.
+    /// The model that feeds are taken through: the source's own, or that of the variant which all of them have.
+    fn walked<'v>(&'v self, variant: Option<&'v Variant>, apart: u64) -> &'v Model {
+        variant.filter(|_| apart != 0).map_or(self.model, Variant::model)
+    }
+
+    /// Takes the tokens of every feed, all of one walk, through its model in one step.
     fn step(&self, feeds: &mut [Feed<'_, SequenceState>], sink: &mut RowSink<'_>) -> Result<(), Error> {
         for feed in feeds.iter_mut() {
             self.change_regime(feed.state, feed.tokens.len())?;
         }
         let hidden = self.forward(feeds)?;
-        let variant = feeds.first().and_then(|feed| feed.state.variant.clone());
+        let Some(first) = feeds.first() else { return Ok(()) };
+        let (variant, apart) = (first.state.variant.clone(), first.state.apart);
         let width = self.spec().output_stack().output_width();
         let mut wanted: Vec<(usize, usize)> = Vec::new();
         let mut rows: Vec<f32> = Vec::new();
@@ -215,8 +225,11 @@ impl<'m> ModelSource<'m> {
                 feed.state.tokens.extend_from_slice(feed.tokens);
             }
         }
+        let model = self.walked(variant.as_ref(), apart);
         for (wanted, rows) in wanted.chunks(HEAD_ROWS).zip(rows.chunks(HEAD_ROWS * width)) {
-            let logits = self.model(variant.as_ref()).logits(rows, &mut Nobody)?;
+            let mut adapters = RowAdapters::default();
+            wanted.iter().for_each(|(index, _)| adapters.push(1, feeds[*index].state.adapters().as_ref()));
+            let logits = model.logits_of(rows, &adapters, &mut Nobody)?;
             for (&(index, token), row) in wanted.iter().zip(logits.chunks_exact(self.vocab)) {
                 sink(index, token, row)?;
             }
@@ -225,21 +238,25 @@ impl<'m> ModelSource<'m> {
     }
 
     fn forward(&self, feeds: &mut [Feed<'_, SequenceState>]) -> Result<Vec<f32>, Error> {
+        let Some(first) = feeds.first() else { return Ok(Vec::new()) };
         if let Some(OnStep(on_step)) = &self.on_step {
             on_step(&feeds.iter().map(|feed| feed.tokens).collect::<Vec<_>>());
         }
         self.needs.ask(feeds.iter().map(|feed| (feed.state.cache.len(), feed.tokens.len())))?;
-        let variant = feeds.first().and_then(|feed| feed.state.variant.clone());
+        let (variant, apart) = (first.state.variant.clone(), first.state.apart);
         let sequences = feeds.iter_mut().map(|feed| {
+            let adapters = feed.state.adapters();
             let SequenceState { cache, memory, rope_length, .. } = &mut *feed.state;
             Sequence {
                 rope_length: Some(*rope_length),
                 memory: memory.as_ref(),
+                adapters,
                 ..Sequence::cached(feed.tokens, cache)
             }
         });
         let mut batch = Batch { sequences: sequences.collect(), encoded: None };
-        Ok(self.model(variant.as_ref()).forward(StackKind::Decoder, &mut batch, &self.run, &mut Nobody)?)
+        let model = self.walked(variant.as_ref(), apart);
+        Ok(model.forward(StackKind::Decoder, &mut batch, &self.run, &mut Nobody)?)
     }
 }
 

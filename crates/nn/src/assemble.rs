@@ -14,6 +14,7 @@ use crate::model::Model;
 use crate::moe::{Expert, MoeLayer, SharedLayer};
 use crate::norm::{NormLayer, NormWeights};
 use crate::position::{PositionSet, RelativeEmbedding, RelativeTable, unpack};
+use crate::row_adapters::{Adapters, LayerAdapters};
 use crate::spec::*;
 use crate::walk::StackParts;
 use attend_kernels::Matrix;
@@ -48,7 +49,7 @@ pub trait WeightSource {
 impl Model {
     /// Reads every weight of the description from a source and puts the model together.
     pub fn assemble<S: WeightSource>(spec: ModelSpec, source: &mut S) -> Result<Model, S::Error> {
-        let mut builder = Builder { source, weights: Weights::default(), bytes: 0 };
+        let mut builder = Builder { source, weights: Weights::default(), bytes: 0, adapters: Vec::new() };
         let (encoder, decoder) = match &spec.body {
             Body::Encoder(stack) => (Some(builder.stack("", None, stack, None)?), None),
             Body::Decoder(stack) => (None, Some(builder.stack("", None, stack, None)?)),
@@ -67,8 +68,9 @@ impl Model {
         };
         let output_embed = decoder.as_ref().or(encoder.as_ref()).map(|stack| &stack.embed);
         let head = builder.head(&spec, output_embed)?;
-        let Builder { weights, bytes: weight_bytes, .. } = builder;
-        Ok(Model { spec, encoder, decoder, pooler, head, weights, weight_bytes })
+        let Builder { weights, bytes: weight_bytes, adapters, .. } = builder;
+        let adapters = Adapters::new(adapters);
+        Ok(Model { spec, encoder, decoder, pooler, head, weights, weight_bytes, adapters })
     }
 }
 
@@ -77,6 +79,8 @@ struct Builder<'s, S> {
     /// What was read so far, so that shared weights are read and held once.
     weights: Weights,
     bytes: usize,
+    /// Of each layer that can have adapters, in the order in which they are put together.
+    adapters: Vec<Vec<LowRank>>,
 }
 
 impl<S: WeightSource> Builder<'_, S> {
@@ -100,12 +104,14 @@ impl<S: WeightSource> Builder<'_, S> {
         Ok(values)
     }
 
-    fn low_rank(&mut self, layer: &str, inputs: usize, outputs: usize) -> Result<Vec<LowRank>, S::Error> {
-        let adapters = self.source.low_rank(layer, inputs, outputs)?;
-        if !adapters.is_empty() {
-            self.weights.low_rank.insert(layer.to_owned(), adapters.clone());
+    fn low_rank(&mut self, layer: &str, inputs: usize, outputs: usize) -> Result<LayerAdapters, S::Error> {
+        let own = self.source.low_rank(layer, inputs, outputs)?;
+        if !own.is_empty() {
+            self.weights.low_rank.insert(layer.to_owned(), own.clone());
         }
-        Ok(adapters)
+        let place = self.adapters.len();
+        self.adapters.push(own.clone());
+        Ok(LayerAdapters { place, own })
     }
 
     fn linear(&mut self, name: &str, out: usize, input: usize, bias: bool) -> Result<Linear, S::Error> {
@@ -354,8 +360,13 @@ impl<S: WeightSource> Builder<'_, S> {
 
     fn head(&mut self, spec: &ModelSpec, embed: Option<&EmbedLayer>) -> Result<HeadLayer, S::Error> {
         let stack = spec.output_stack();
-        let mut head =
-            HeadLayer { spec: spec.head.clone(), transform: None, output: None, bias: None, low_rank: Vec::new() };
+        let mut head = HeadLayer {
+            spec: spec.head.clone(),
+            transform: None,
+            output: None,
+            bias: None,
+            low_rank: LayerAdapters::default(),
+        };
         let (rows, inner, bias) = match &spec.head {
             Head::None => return Ok(head),
             Head::Lm(lm) => (lm.vocab, lm.inner_width(stack), lm.bias),

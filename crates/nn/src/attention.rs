@@ -15,6 +15,7 @@ use crate::linear::Linear;
 use crate::norm::NormLayer;
 use crate::observer::{Nobody, Observer, offer};
 use crate::position::{PositionTables, PositionUse};
+use crate::row_adapters::RowAdapters;
 use crate::site::{BranchPart, Place, Site};
 use crate::spec::{Attention, Mask, Position};
 use attend_kernels::{
@@ -92,14 +93,15 @@ impl AttentionLayer {
     ) -> Vec<f32> {
         let (query, key, value) = match &self.value {
             Values::Projected(value) => {
-                let [query, key, value] = Linear::forward_all([&self.query, &self.key, value], x);
+                let [query, key, value] =
+                    Linear::forward_all([&self.query, &self.key, value], x, &step.packed.adapters);
                 let query = self.finish_queries(query, step.tables, site, observer);
                 let (key, value) = self.finish_keys_values((key, value), Some(step.tables), site, observer);
                 (query, key, value)
             }
             Values::Latent(latent) => {
-                let query = latent.queries(self, x, step.tables, site, observer);
-                (query, latent.keys(self, x, step.tables, site, observer), Vec::new())
+                let query = latent.queries(self, x, step, site, observer);
+                (query, latent.keys(self, x, step, site, observer), Vec::new())
             }
         };
         self.write(&key, &value, layer, step);
@@ -132,7 +134,7 @@ impl AttentionLayer {
         site: &dyn Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
-        let query = self.finish_queries(self.query.forward(x), step.tables, site, observer);
+        let query = self.finish_queries(self.query.forward(x, &step.packed.adapters), step.tables, site, observer);
         let encoded = step.batch.encoded.as_ref().map(|encoded| encoded.hidden);
         let projected = encoded.map(|hidden| self.encoded_keys_values(hidden, site, observer));
         let projected = projected.as_ref().map(|(key, value)| (key.as_slice(), value.as_slice()));
@@ -188,7 +190,7 @@ impl AttentionLayer {
         observer: &mut O,
     ) -> (Vec<f32>, Vec<f32>) {
         let Values::Projected(value) = &self.value else { panic!("cross-attention has no latents") };
-        let [key, value] = Linear::forward_all([&self.key, value], hidden);
+        let [key, value] = Linear::forward_all([&self.key, value], hidden, &RowAdapters::OWN);
         self.finish_keys_values((key, value), None, site, observer)
     }
 
@@ -273,11 +275,11 @@ impl AttentionLayer {
             step.packed.sequences.iter().for_each(|packed| self.mix_blind(packed, value, &mut mixed));
         }
         if let Values::Latent(latent) = &self.value {
-            mixed = latent.values(&mut mixed, site, observer);
+            mixed = latent.values(&mut mixed, step, site, observer);
         }
         let shape = [step.packed.rows(), self.out.in_features()];
         offer(observer, site(BranchPart::Mixed), &mut mixed, &shape);
-        self.out.forward(&mixed)
+        self.out.forward(&mixed, &step.packed.adapters)
     }
 
     /// One call of the core for each run of sequences.

@@ -4,6 +4,7 @@
 
 use crate::cache::{KvCache, Memory};
 use crate::error::Error;
+use crate::row_adapters::{Adapters, RowAdapters};
 use std::ops::Range;
 
 #[derive(Debug, Default)]
@@ -42,6 +43,10 @@ pub struct Sequence<'a> {
     pub cache: Option<&'a mut KvCache>,
     /// Cross-attention keys and values of the encoded source.
     pub memory: Option<&'a Memory>,
+    /// The low-rank adapters that count for it; the model's own where absent. Those of a model that has all other weights in
+    /// common with the one that is walked ([`Model::shares_weights`](crate::Model::shares_weights)), and not together with
+    /// [`Batch::encoded`].
+    pub adapters: Option<Adapters>,
 }
 
 impl<'a> Sequence<'a> {
@@ -77,6 +82,7 @@ pub(crate) struct Packed {
     pub sequences: Vec<PackedSequence>,
     /// Row ranges of the encoder's hidden states, one a sequence, when the batch carries them.
     pub encoded: Vec<Range<usize>>,
+    pub adapters: RowAdapters,
 }
 
 #[derive(Debug, Clone)]
@@ -100,6 +106,7 @@ impl Packed {
             token_types: Vec::with_capacity(rows),
             sequences: Vec::with_capacity(batch.sequences.len()),
             encoded: Vec::new(),
+            adapters: RowAdapters::default(),
         };
         for (index, sequence) in batch.sequences.iter().enumerate() {
             packed.add(index, sequence)?;
@@ -134,6 +141,7 @@ impl Packed {
         check("token_types", sequence.token_types)?;
         let past = sequence.cache.as_ref().map_or(0, |cache| cache.len());
         let start = self.token_ids.len();
+        self.adapters.push(length, sequence.adapters.as_ref());
         self.token_ids.extend_from_slice(sequence.token_ids);
         match sequence.positions {
             Some(positions) => self.positions.extend_from_slice(positions),

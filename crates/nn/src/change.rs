@@ -4,6 +4,7 @@ use crate::assemble::WeightSource;
 use crate::error::Error;
 use crate::low_rank::LowRank;
 use crate::model::Model;
+use crate::row_adapters::Adapters;
 use attend_kernels::Matrix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,6 +35,26 @@ impl Model {
     /// The model's weights and adapters.
     pub fn weights(&self) -> &Weights {
         &self.weights
+    }
+
+    /// Its low-rank adapters, for sequences that are taken through a model with the same weights and others.
+    pub fn adapters(&self) -> Adapters {
+        self.adapters.clone()
+    }
+
+    /// Whether the two are of one description and hold the very same weights, so that they differ in low-rank adapters at
+    /// most.
+    pub fn shares_weights(&self, other: &Model) -> bool {
+        let (own, others) = (&self.weights, &other.weights);
+        let matrices = own.matrices.len() == others.matrices.len()
+            && own
+                .matrices
+                .iter()
+                .zip(&others.matrices)
+                .all(|((a, own), (b, other))| a == b && Arc::ptr_eq(own, other));
+        let vectors = own.vectors.len() == others.vectors.len()
+            && own.vectors.iter().zip(&others.vectors).all(|((a, own), (b, other))| a == b && Arc::ptr_eq(own, other));
+        matrices && vectors && self.spec == other.spec
     }
 
     /// The same description with some weights replaced, and `low_rank`, where it is given, in place of all adapters.

@@ -4,9 +4,9 @@ use crate::batch::Packed;
 use crate::error::Error;
 use crate::grads::Gradients;
 use crate::linear::Linear;
-use crate::low_rank::LowRank;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, Tape, offer};
+use crate::row_adapters::LayerAdapters;
 use crate::site::{Place, Site};
 use crate::spec::{AbsolutePositions, Embed, Projection, ProjectionPlace};
 use attend_kernels::{Matrix, sinusoidal};
@@ -24,7 +24,7 @@ pub struct EmbedLayer {
     pub norm: Option<NormLayer>,
     pub projection: Option<Linear>,
     /// Adapters of the token table.
-    pub low_rank: Vec<LowRank>,
+    pub low_rank: LayerAdapters,
 }
 
 impl EmbedLayer {
@@ -41,7 +41,7 @@ impl EmbedLayer {
         if let Some(projection) = self.projection(ProjectionPlace::Tokens) {
             let shape = [packed.rows(), self.spec.width];
             offer(observer, site(Place::EmbedTokens), &mut x, &shape);
-            x = projection.forward(&x);
+            x = projection.forward(&x, &packed.adapters);
         }
         if let Some(norm) = self.norm(true) {
             let shape = [packed.rows(), self.spec.width];
@@ -62,7 +62,7 @@ impl EmbedLayer {
         let shape = [packed.rows(), width];
         offer(observer, site(Place::EmbedSum), &mut x, &shape);
         if let Some(projection) = self.projection(ProjectionPlace::BeforeNorm) {
-            x = projection.forward(&x);
+            x = projection.forward(&x, &packed.adapters);
             let shape = [packed.rows(), projection.out_features()];
             offer(observer, site(Place::EmbedProjected), &mut x, &shape);
         }
@@ -71,7 +71,7 @@ impl EmbedLayer {
         }
         if let Some(projection) = self.projection(ProjectionPlace::AfterNorm) {
             offer(observer, site(Place::EmbedNormed), &mut x, &shape);
-            x = projection.forward(&x);
+            x = projection.forward(&x, &packed.adapters);
         }
         let shape = [packed.rows(), x.len() / packed.rows()];
         offer(observer, site(Place::Embed), &mut x, &shape);
@@ -89,10 +89,13 @@ impl EmbedLayer {
                 out.iter_mut().for_each(|value| *value *= scales[index]);
             }
         }
-        for adapter in &self.low_rank {
-            let mut part = vec![0.0; x.len()];
-            adapter.add_tokens(&packed.token_ids, &mut part);
-            x.iter_mut().zip(part).for_each(|(x, part)| *x += part * self.spec.scale);
+        for (rows, adapters) in packed.adapters.groups(&self.low_rank, packed.rows()) {
+            let (ids, x) = (&packed.token_ids[rows.clone()], &mut x[rows.start * width..rows.end * width]);
+            for adapter in adapters {
+                let mut part = vec![0.0; x.len()];
+                adapter.add_tokens(ids, &mut part);
+                x.iter_mut().zip(part).for_each(|(x, part)| *x += part * self.spec.scale);
+            }
         }
         x
     }
@@ -234,9 +237,9 @@ impl EmbedLayer {
         let scales = self.token_scales(packed);
         let tokens = Rows { numbers: &numbers(&packed.token_ids), scales: &scales, skip: self.spec.padding };
         scatter(&self.table_name, &self.tokens, &tokens, &d, grads);
-        if !self.low_rank.is_empty() {
+        if !self.low_rank.own.is_empty() {
             let scaled: Vec<f32> = d.iter().map(|d| d * self.spec.scale).collect();
-            self.low_rank.iter().for_each(|adapter| adapter.backward_tokens(&packed.token_ids, &scaled, grads));
+            self.low_rank.own.iter().for_each(|adapter| adapter.backward_tokens(&packed.token_ids, &scaled, grads));
         }
     }
 }

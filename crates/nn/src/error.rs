@@ -22,6 +22,8 @@ pub enum Error {
     Shape { name: String, expected: Vec<usize>, found: Vec<usize> },
     #[error("the model has no {0}")]
     Missing(&'static str),
+    #[error("sequences with adapters of their own cannot be taken together by a model with {0}")]
+    Adapters(&'static str),
     #[error("the cache's {field} type {found} does not hold rows of {width} elements")]
     CacheType { field: &'static str, found: String, width: usize },
 }

@@ -4,6 +4,7 @@ use crate::grads::Gradients;
 use crate::linear::Linear;
 use crate::moe::MoeLayer;
 use crate::observer::{Observer, Tape, offer};
+use crate::row_adapters::RowAdapters;
 use crate::site::{BranchPart, Site};
 use crate::spec::{Activation, GatedUnit};
 
@@ -20,12 +21,13 @@ impl FeedForward {
     pub fn forward<O: Observer + ?Sized>(
         &self,
         x: &[f32],
+        rows: &RowAdapters,
         site: impl Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
         match self {
-            FeedForward::Dense(ffn) => ffn.forward(x, site, observer),
-            FeedForward::Moe(moe) => moe.forward(x, site, observer),
+            FeedForward::Dense(ffn) => ffn.forward(x, rows, site, observer),
+            FeedForward::Moe(moe) => moe.forward(x, rows, site, observer),
         }
     }
 
@@ -66,20 +68,20 @@ impl FfnLayer {
     pub fn forward<O: Observer + ?Sized>(
         &self,
         x: &[f32],
+        rows: &RowAdapters,
         site: impl Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
-        let rows = x.len() / self.up.in_features();
-        let shape = [rows, self.up.out_features()];
+        let shape = [x.len() / self.up.in_features(), self.up.out_features()];
         let mut hidden = match &self.gate {
             None => {
-                let mut up = self.up.forward(x);
+                let mut up = self.up.forward(x, rows);
                 offer(observer, site(BranchPart::Up), &mut up, &shape);
                 self.activation.apply_slice(&mut up);
                 up
             }
             Some(gate) => {
-                let [mut up, mut gate] = Linear::forward_all([&self.up, gate], x);
+                let [mut up, mut gate] = Linear::forward_all([&self.up, gate], x, rows);
                 offer(observer, site(BranchPart::Up), &mut up, &shape);
                 offer(observer, site(BranchPart::Gate), &mut gate, &shape);
                 GatedUnit::Product(self.activation).apply(&mut gate, &up);
@@ -87,7 +89,7 @@ impl FfnLayer {
             }
         };
         offer(observer, site(BranchPart::Hidden), &mut hidden, &shape);
-        self.down.forward(&hidden)
+        self.down.forward(&hidden, rows)
     }
 
     /// Adds the gradient of `x` to `dx`.

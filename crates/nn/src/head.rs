@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::grads::Gradients;
 use crate::linear::{Linear, input_gradient, weight_gradient};
-use crate::low_rank::LowRank;
 use crate::norm::NormLayer;
 use crate::observer::{Observer, Tape, offer};
+use crate::row_adapters::{LayerAdapters, RowAdapters};
 use crate::site::{HeadPart, Site};
 use crate::spec::{Activation, Head};
 use attend_kernels::{Matrix, matmul_all};
@@ -27,13 +27,13 @@ pub struct HeadLayer {
     pub output: Option<(String, Arc<Matrix>)>,
     pub bias: Option<Arc<[f32]>>,
     /// Adapters beside the output matrix; where it is tied they are the head's alone.
-    pub low_rank: Vec<LowRank>,
+    pub low_rank: LayerAdapters,
 }
 
 impl PoolerLayer {
     /// `first` [B, D], the first token of each sequence.
     pub(crate) fn forward<O: Observer + ?Sized>(&self, first: &[f32], observer: &mut O) -> Vec<f32> {
-        let mut pooled = self.dense.forward(first);
+        let mut pooled = self.dense.forward(first, &RowAdapters::OWN);
         let shape = [pooled.len() / self.dense.out_features(), self.dense.out_features()];
         offer(observer, Site::head(HeadPart::PoolerRaw), &mut pooled, &shape);
         self.activation.apply_slice(&mut pooled);
@@ -50,15 +50,18 @@ impl PoolerLayer {
 
 impl HeadLayer {
     /// Rows [rows, D] to logits [rows, V] (or labels, or 2 for spans).
-    pub(crate) fn forward<O: Observer + ?Sized>(&self, rows: &[f32], observer: &mut O) -> Result<Vec<f32>, Error> {
+    pub(crate) fn forward<O: Observer + ?Sized>(
+        &self,
+        rows: &[f32],
+        adapters: &RowAdapters,
+        observer: &mut O,
+    ) -> Result<Vec<f32>, Error> {
         let Some((_, output)) = &self.output else { return Err(Error::Missing("head")) };
-        let mut features = self.features(rows, observer);
+        let mut features = self.features(rows, adapters, observer);
         let shape = [features.len() / output.cols(), output.cols()];
         offer(observer, Site::head(HeadPart::Features), &mut features, &shape);
         let [mut logits] = matmul_all([(output, self.bias.as_deref())], &features);
-        for adapter in &self.low_rank {
-            adapter.add(&features, &mut logits);
-        }
+        adapters.add(&features, output.cols(), std::iter::once((&self.low_rank, logits.as_mut_slice())));
         let shape = [shape[0], output.rows()];
         offer(observer, Site::head(HeadPart::LogitsRaw), &mut logits, &shape);
         let (scale, cap) = self.scale_and_cap();
@@ -72,9 +75,9 @@ impl HeadLayer {
         Ok(logits)
     }
 
-    fn features<O: Observer + ?Sized>(&self, rows: &[f32], observer: &mut O) -> Vec<f32> {
+    fn features<O: Observer + ?Sized>(&self, rows: &[f32], adapters: &RowAdapters, observer: &mut O) -> Vec<f32> {
         let Some((dense, activation, norm)) = &self.transform else { return rows.to_vec() };
-        let mut x = dense.forward(rows);
+        let mut x = dense.forward(rows, adapters);
         let shape = [x.len() / dense.out_features(), dense.out_features()];
         offer(observer, Site::head(HeadPart::TransformRaw), &mut x, &shape);
         activation.apply_slice(&mut x);
@@ -108,7 +111,7 @@ impl HeadLayer {
         let mut dfeatures = vec![0.0; features.len()];
         input_gradient(output, &dlogits, &mut dfeatures);
         weight_gradient(name, output, features, &dlogits, grads);
-        for adapter in &self.low_rank {
+        for adapter in &self.low_rank.own {
             adapter.backward(features, &dlogits, &mut dfeatures, grads);
         }
         if let Some(bias) = &self.bias

@@ -69,7 +69,7 @@ impl LayerParts {
                 });
             }
             self.branch(x, &self.ffn_norms, &|part| at.ffn(part), observer, |input, observer| {
-                self.ffn.forward(input, |part| at.ffn(part), observer)
+                self.ffn.forward(input, &step.packed.adapters, |part| at.ffn(part), observer)
             });
         }
     }
@@ -139,7 +139,7 @@ impl LayerParts {
             input = normed(&self.ffn_norms.norm, x);
         }
         offer(observer, at.ffn(BranchPart::In), &mut input, &shape);
-        let mut out = self.ffn.forward(&input, |part| at.ffn(part), observer);
+        let mut out = self.ffn.forward(&input, &step.packed.adapters, |part| at.ffn(part), observer);
         offer(observer, at.ffn(BranchPart::Out), &mut out, &shape);
         add_scaled(x, &attended, self.branch_scale);
         add_scaled(x, &out, self.branch_scale);

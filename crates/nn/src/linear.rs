@@ -1,7 +1,7 @@
 //! A linear layer, forward and backward.
 
 use crate::grads::Gradients;
-use crate::low_rank::LowRank;
+use crate::row_adapters::{LayerAdapters, RowAdapters};
 use attend_kernels::{Matrix, View, gemm, matmul_all};
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ pub struct Linear {
     pub name: String,
     pub weight: Arc<Matrix>,
     pub bias: Option<Arc<[f32]>>,
-    /// Adapters beside the weight, in the order in which they are added.
-    pub low_rank: Vec<LowRank>,
+    /// Adapters beside the weight.
+    pub low_rank: LayerAdapters,
 }
 
 /// Rows of the weight matrix that backward unpacks at a time.
@@ -29,19 +29,16 @@ impl Linear {
     }
 
     /// `x` [N, in] to [N, out].
-    pub fn forward(&self, x: &[f32]) -> Vec<f32> {
-        let [out] = Linear::forward_all([self], x);
+    pub fn forward(&self, x: &[f32], rows: &RowAdapters) -> Vec<f32> {
+        let [out] = Linear::forward_all([self], x, rows);
         out
     }
 
     /// As [`Linear::forward`] of each of them, with less work: they read the same `x`.
-    pub fn forward_all<const N: usize>(layers: [&Linear; N], x: &[f32]) -> [Vec<f32>; N] {
+    pub fn forward_all<const N: usize>(layers: [&Linear; N], x: &[f32], rows: &RowAdapters) -> [Vec<f32>; N] {
         let mut outs = matmul_all(layers.map(|layer| (&*layer.weight, layer.bias.as_deref())), x);
-        for (layer, out) in layers.iter().zip(&mut outs) {
-            for adapter in &layer.low_rank {
-                adapter.add(x, out);
-            }
-        }
+        let inputs = layers.first().map_or(0, |layer| layer.in_features());
+        rows.add(x, inputs, layers.iter().zip(&mut outs).map(|(layer, out)| (&layer.low_rank, out.as_mut_slice())));
         outs
     }
 
@@ -49,7 +46,7 @@ impl Linear {
     pub fn backward(&self, x: &[f32], dy: &[f32], dx: &mut [f32], grads: &mut Gradients) {
         input_gradient(&self.weight, dy, dx);
         weight_gradient(&self.weight_name(), &self.weight, x, dy, grads);
-        for adapter in &self.low_rank {
+        for adapter in &self.low_rank.own {
             adapter.backward(x, dy, dx, grads);
         }
         if let Some(bias) = &self.bias

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::grads::Gradients;
 use crate::head::{HeadLayer, PoolerLayer, offer_rows, offered_rows};
 use crate::observer::{Nobody, Observer, Tape};
+use crate::row_adapters::{Adapters, RowAdapters};
 use crate::spec::{Head, ModelSpec, SequenceSource, StackKind};
 use crate::walk::{RunOptions, StackParts};
 use std::ops::Range;
@@ -20,6 +21,7 @@ pub struct Model {
     pub(crate) head: HeadLayer,
     pub(crate) weights: Weights,
     pub(crate) weight_bytes: usize,
+    pub(crate) adapters: Adapters,
 }
 
 impl Model {
@@ -62,9 +64,19 @@ impl Model {
     /// The head over rows of hidden states: logits [rows, V] of an LM head, [rows, labels] of a token head,
     /// [rows, 2] (start, end) of a span head.
     pub fn logits<O: Observer + ?Sized>(&self, hidden: &[f32], observer: &mut O) -> Result<Vec<f32>, Error> {
+        self.logits_of(hidden, &RowAdapters::OWN, observer)
+    }
+
+    /// The same, where sequences have adapters of their own.
+    pub fn logits_of<O: Observer + ?Sized>(
+        &self,
+        hidden: &[f32],
+        adapters: &RowAdapters,
+        observer: &mut O,
+    ) -> Result<Vec<f32>, Error> {
         let mut rows = hidden.to_vec();
         offer_rows(&mut rows, self.spec.output_stack().output_width(), observer);
-        self.head.forward(&rows, observer)
+        self.head.forward(&rows, adapters, observer)
     }
 
     /// The pooler over the first row of each sequence, [B, D].
@@ -93,7 +105,7 @@ impl Model {
     ) -> Result<Vec<f32>, Error> {
         if self.reads_pooler() {
             let pooled = self.pool(hidden, lengths, observer)?;
-            return self.head.forward(&pooled, observer);
+            return self.head.forward(&pooled, &RowAdapters::OWN, observer);
         }
         self.logits_of_means(hidden, &self.read_by_length(lengths)?, observer)
     }
@@ -123,7 +135,7 @@ impl Model {
     ) -> Result<Vec<f32>, Error> {
         let mut rows = self.means(hidden, read);
         offer_rows(&mut rows, self.spec.output_stack().output_width(), observer);
-        self.head.forward(&rows, observer)
+        self.head.forward(&rows, &RowAdapters::OWN, observer)
     }
 
     fn reads_pooler(&self) -> bool {

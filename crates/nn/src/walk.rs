@@ -49,6 +49,7 @@ impl StackParts {
     ) -> Result<Vec<f32>, Error> {
         let packed = Packed::new(batch)?;
         self.check_memory(batch)?;
+        self.check_adapters(batch, &packed)?;
         let mut x = self.embed.forward(&packed, |place| self.at(place), observer)?;
         self.layers_forward(&mut x, 0..self.layers.len(), batch, &packed, options, observer);
         let shape = [packed.rows(), x.len() / packed.rows()];
@@ -58,7 +59,7 @@ impl StackParts {
         }
         if let Some(narrowing) = &self.narrowing {
             offer(observer, self.at(Place::Normed), &mut x, &shape);
-            x = narrowing.forward(&x);
+            x = narrowing.forward(&x, &packed.adapters);
         }
         let shape = [packed.rows(), x.len() / packed.rows()];
         offer(observer, self.at(Place::Hidden), &mut x, &shape);
@@ -107,6 +108,16 @@ impl StackParts {
             Err(Error::Missing("encoded source for the cross-attention of a sequence"))
         } else {
             Ok(())
+        }
+    }
+
+    /// Products of what belongs to no sequence of the batch, or not to its rows, know one model's adapters only.
+    fn check_adapters(&self, batch: &Batch, packed: &Packed) -> Result<(), Error> {
+        let relative = self.layers.iter().any(|layer| layer.attention.relative.is_some());
+        match (packed.adapters.are_own(), relative, batch.encoded.is_some()) {
+            (true, _, _) | (false, false, false) => Ok(()),
+            (false, true, _) => Err(Error::Adapters("projected distances")),
+            (false, false, true) => Err(Error::Adapters("a source that is projected in the step")),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::prefix::{endless, golden, said, short_ways};
 use crate::support::ROOMY;
 use attend_engine::source::LogitsSource;
 use attend_engine::{
-    Engine, EngineOptions, Error, GenerateOptions, Limits, Output, PrefixCache, Prompt, Schedule, Variant,
+    Engine, EngineOptions, Error, GenerateOptions, Limits, OnStep, Output, PrefixCache, Prompt, Schedule, Variant,
 };
 use attend_kernels::{DType, Matrix};
 use attend_model::{Adapter, Loaded};
@@ -13,6 +13,7 @@ use attend_testkit::golden::{Random, golden_root};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The parts of a layer that get adapters.
 const PARTS: [&str; 6] = ["query", "key", "value", "out", "up", "down"];
@@ -148,6 +149,39 @@ fn variants_in_one_batch_give_the_bits_they_give_alone() {
         let (kv, chunk) = if index % 2 == 0 { (DType::F32, 512) } else { (DType::F16, 24) };
         let options = EngineOptions { kv: KvTypes::both(kv), chunk, ..EngineOptions::default() };
         compare(case, &loaded, models, &options);
+    }
+}
+
+/// However many adapters requests have, a step reads the weights once; other weights are read beside them.
+#[test]
+fn a_step_is_one_walk_whatever_adapters_its_requests_have() {
+    for case in ["llama-gqa", "mixtral", "t5-v1.1"] {
+        let loaded = golden(case, &[]);
+        let base = &loaded.model;
+        let walks = |variants: &[Option<Variant>]| {
+            let count = Arc::new(AtomicUsize::new(0));
+            let own = Arc::clone(&count);
+            let on_step = OnStep(Arc::new(move |_: &[&[u32]]| _ = own.fetch_add(1, Ordering::SeqCst)));
+            // All prompts fit into one step.
+            let options = EngineOptions { chunk: 4096, on_step: Some(on_step), ..EngineOptions::default() };
+            let engine = endless(&loaded, &options);
+            let prompt = prompts(&engine).swap_remove(1);
+            let requests: Vec<_> = variants.iter().map(|variant| (prompt.clone(), variant.clone())).collect();
+            let mut few = GenerateOptions::default();
+            few.length.max_tokens = Some(6);
+            all(engine.schedule(ROOMY), &engine, &requests, &few)
+                .into_iter()
+                .for_each(|found| drop(found.expect("said")));
+            count.load(Ordering::SeqCst)
+        };
+        let variant = |model: Model| Some(Variant::new(model));
+        let mut variants: Vec<_> = (0..8).map(|seed| variant(adapted(base, 2, seed))).collect();
+        variants.push(None);
+        let alone = walks(&[None]);
+        assert!(alone >= 6, "{case}: {alone} walks");
+        assert_eq!(walks(&variants), alone, "{case}");
+        variants.extend([variant(replaced(base)), variant(replaced(base))]);
+        assert_eq!(walks(&variants), 3 * alone, "{case}: each of the two has weights of its own");
     }
 }
 

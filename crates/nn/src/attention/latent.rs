@@ -1,6 +1,6 @@
 //! Latent attention: queries, keys and mixed values by way of short vectors (see [`crate::spec::Latent`]).
 
-use super::{AttentionLayer, PositionTables};
+use super::{AttentionLayer, PositionTables, Step};
 use crate::grads::Gradients;
 use crate::linear::Linear;
 use crate::norm::NormLayer;
@@ -30,19 +30,20 @@ impl LatentParts {
         &self,
         layer: &AttentionLayer,
         x: &[f32],
-        tables: &PositionTables,
+        step: &Step,
         site: &dyn Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
+        let (tables, adapters) = (step.tables, &step.packed.adapters);
         let mut query = match &self.query_down {
-            None => layer.query.forward(x),
+            None => layer.query.forward(x, adapters),
             Some((down, norm)) => {
-                let mut latent = down.forward(x);
+                let mut latent = down.forward(x, adapters);
                 let shape = [latent.len() / down.out_features(), down.out_features()];
                 offer(observer, site(BranchPart::QueryDown), &mut latent, &shape);
                 latent = norm.forward(&latent);
                 offer(observer, site(BranchPart::QueryLatent), &mut latent, &shape);
-                layer.query.forward(&latent)
+                layer.query.forward(&latent, adapters)
             }
         };
         let heads = layer.spec.heads;
@@ -55,7 +56,7 @@ impl LatentParts {
         }
         set_columns(&mut core, core_width, self.core_rope_columns(heads), &turned);
         for (head, up) in self.key_up.iter().enumerate() {
-            let compared = up.forward(&columns(&query, shape[1], self.plain_columns(head)));
+            let compared = up.forward(&columns(&query, shape[1], self.plain_columns(head)), adapters);
             set_columns(&mut core, core_width, self.core_latent_columns(head), &compared);
         }
         offer(observer, site(BranchPart::QueryRotated), &mut core, &[shape[0], core_width]);
@@ -67,17 +68,17 @@ impl LatentParts {
         &self,
         layer: &AttentionLayer,
         x: &[f32],
-        tables: &PositionTables,
+        step: &Step,
         site: &dyn Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
-        let mut key = layer.key.forward(x);
+        let mut key = layer.key.forward(x, &step.packed.adapters);
         let width = layer.key.out_features();
         let shape = [key.len() / width, width];
         offer(observer, site(BranchPart::KeyRaw), &mut key, &shape);
         let latent = self.norm.forward(&columns(&key, width, once(0..self.spec.rank)));
         let mut turned = columns(&key, width, once(self.spec.rank..width));
-        if let Some(rows) = layer.rope_rows(tables) {
+        if let Some(rows) = layer.rope_rows(step.tables) {
             rotate(&mut turned, 1, &rows);
         }
         set_columns(&mut key, width, once(0..self.spec.rank), &latent);
@@ -90,6 +91,7 @@ impl LatentParts {
     pub(super) fn values<O: Observer + ?Sized>(
         &self,
         mixed: &mut [f32],
+        step: &Step,
         site: &dyn Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
@@ -99,7 +101,8 @@ impl LatentParts {
         let width = heads * self.spec.value_dim;
         let mut values = vec![0.0; rows * width];
         for (head, up) in self.value_up.iter().enumerate() {
-            let given = up.forward(&columns(mixed, heads * rank, once(head * rank..(head + 1) * rank)));
+            let latents = columns(mixed, heads * rank, once(head * rank..(head + 1) * rank));
+            let given = up.forward(&latents, &step.packed.adapters);
             set_columns(&mut values, width, self.value_columns(head), &given);
         }
         values

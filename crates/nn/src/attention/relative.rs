@@ -7,6 +7,7 @@ use super::{AttentionLayer, StepGradient};
 use crate::grads::Gradients;
 use crate::linear::Linear;
 use crate::position::PositionTables;
+use crate::row_adapters::RowAdapters;
 use crate::spec::{Disentangled, RelativeProjection};
 use attend_kernels::{Bias, Gathered, Heads, View, gemm, log_bucket};
 use std::ops::Range;
@@ -85,7 +86,7 @@ impl AttentionLayer {
     /// The step's rows of distances, projected; `None` in any other attention.
     pub(crate) fn relative_vectors(&self, tables: &PositionTables) -> Option<Vectors> {
         let relative = self.relative.as_ref()?;
-        let project = |which| self.projection(which).map(|linear| linear.forward(&tables.relative));
+        let project = |which| self.projection(which).map(|linear| linear.forward(&tables.relative, &RowAdapters::OWN));
         Some(Vectors {
             spec: relative.spec,
             rows: 2 * relative.spec.span,

@@ -13,6 +13,7 @@ pub use balance::Balance;
 
 use crate::linear::Linear;
 use crate::observer::{Observer, offer};
+use crate::row_adapters::RowAdapters;
 use crate::site::{BranchPart, Site};
 use crate::spec::Moe;
 use std::ops::Range;
@@ -63,6 +64,12 @@ impl Groups {
         };
         Groups { ranges: (0..experts).map(range).collect(), choices }
     }
+
+    /// The adapters of each expert's rows, of those of the tokens, which have `k` choices each.
+    fn adapters(&self, rows: &RowAdapters, k: usize) -> Vec<RowAdapters> {
+        let own = |range: &Range<usize>| rows.of(self.choices[range.clone()].iter().map(|choice| choice / k));
+        self.ranges.iter().map(own).collect()
+    }
 }
 
 impl MoeLayer {
@@ -70,28 +77,30 @@ impl MoeLayer {
     pub fn forward<O: Observer + ?Sized>(
         &self,
         x: &[f32],
+        rows: &RowAdapters,
         site: impl Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> Vec<f32> {
         let (width, k) = (self.router.in_features(), self.spec.chosen);
-        let (chosen, weights) = self.route(x, &site, observer);
+        let (chosen, weights) = self.route(x, rows, &site, observer);
         let groups = Groups::new(&chosen, self.spec.experts);
+        let grouped = groups.adapters(rows, k);
         let input = gather(x, width, groups.choices.iter().map(|choice| choice / k));
         let shape = [groups.choices.len(), self.spec.hidden];
-        let mut up = self.each(&groups, &input, |expert| &expert.up);
+        let mut up = self.each((&groups, &grouped), &input, |expert| &expert.up);
         offer(observer, site(BranchPart::Up), &mut up, &shape);
-        let mut hidden = self.each(&groups, &input, |expert| &expert.gate);
+        let mut hidden = self.each((&groups, &grouped), &input, |expert| &expert.gate);
         offer(observer, site(BranchPart::Gate), &mut hidden, &shape);
         self.spec.unit.apply(&mut hidden, &up);
         offer(observer, site(BranchPart::Hidden), &mut hidden, &shape);
-        let mut given = self.each(&groups, &hidden, |expert| &expert.down);
+        let mut given = self.each((&groups, &grouped), &hidden, |expert| &expert.down);
         offer(observer, site(BranchPart::ExpertOut), &mut given, &[groups.choices.len(), width]);
         let mut out = vec![0.0; x.len()];
         for (choice, given) in groups.choices.iter().zip(given.chunks_exact(width)) {
             add_weighted(&mut out[choice / k * width..][..width], given, weights[*choice]);
         }
         if let Some(shared) = &self.shared {
-            self.add_shared(shared, x, &mut out, &site, observer);
+            self.add_shared(shared, (x, rows), &mut out, &site, observer);
         }
         out
     }
@@ -100,10 +109,11 @@ impl MoeLayer {
     fn route<O: Observer + ?Sized>(
         &self,
         x: &[f32],
+        rows: &RowAdapters,
         site: &impl Fn(BranchPart) -> Site,
         observer: &mut O,
     ) -> (Vec<usize>, Vec<f32>) {
-        let mut logits = self.router.forward(x);
+        let mut logits = self.router.forward(x, rows);
         let rows = logits.len() / self.spec.experts;
         let (all, few) = ([rows, self.spec.experts], [rows, self.spec.chosen]);
         offer(observer, site(BranchPart::RouterLogits), &mut logits, &all);
@@ -126,14 +136,20 @@ impl MoeLayer {
     }
 
     /// One projection of every expert over the rows of its group.
-    fn each(&self, groups: &Groups, x: &[f32], projection: impl Fn(&Expert) -> &Linear) -> Vec<f32> {
+    fn each(
+        &self,
+        (groups, adapters): (&Groups, &[RowAdapters]),
+        x: &[f32],
+        projection: impl Fn(&Expert) -> &Linear,
+    ) -> Vec<f32> {
         // As large as it will be: a list that grows takes more than its length says.
         let outputs = self.experts.first().map_or(0, |expert| projection(expert).out_features());
         let mut out = Vec::with_capacity(groups.choices.len() * outputs);
-        for (expert, range) in self.experts.iter().zip(&groups.ranges).filter(|(_, range)| !range.is_empty()) {
+        let each = self.experts.iter().zip(&groups.ranges).zip(adapters);
+        for ((expert, range), adapters) in each.filter(|((_, range), _)| !range.is_empty()) {
             let linear = projection(expert);
             let width = linear.in_features();
-            out.extend(linear.forward(&x[range.start * width..range.end * width]));
+            out.extend(linear.forward(&x[range.start * width..range.end * width], adapters));
         }
         out
     }
@@ -141,23 +157,23 @@ impl MoeLayer {
     fn add_shared<O: Observer + ?Sized>(
         &self,
         shared: &SharedLayer,
-        x: &[f32],
+        (x, rows): (&[f32], &RowAdapters),
         out: &mut [f32],
         site: &impl Fn(BranchPart) -> Site,
         observer: &mut O,
     ) {
         let width = self.router.in_features();
         let shape = [x.len() / width, shared.expert.up.out_features()];
-        let mut up = shared.expert.up.forward(x);
+        let mut up = shared.expert.up.forward(x, rows);
         offer(observer, site(BranchPart::SharedUp), &mut up, &shape);
-        let mut hidden = shared.expert.gate.forward(x);
+        let mut hidden = shared.expert.gate.forward(x, rows);
         offer(observer, site(BranchPart::SharedGate), &mut hidden, &shape);
         self.spec.unit.apply(&mut hidden, &up);
         offer(observer, site(BranchPart::SharedHidden), &mut hidden, &shape);
-        let mut given = shared.expert.down.forward(&hidden);
+        let mut given = shared.expert.down.forward(&hidden, rows);
         offer(observer, site(BranchPart::SharedOut), &mut given, &[shape[0], width]);
         let scale = shared.gate.as_ref().map(|gate| {
-            let mut scale = gate.forward(x);
+            let mut scale = gate.forward(x, rows);
             offer(observer, site(BranchPart::SharedScale), &mut scale, &[shape[0], 1]);
             scale
         });

@@ -36,6 +36,7 @@ impl Answers {
     /// Of a conversation with a model that can call what is offered; thoughts are told apart, or are text.
     pub fn new(facts: &Facts, offered: &Offered, separate: bool) -> Answers {
         let form = facts.form.clone().map(|form| if separate { form } else { form.without_thoughts() });
+        let form = form.map(|form| if offered.binds() { form.held() } else { form });
         let form = form.filter(|form| form.has_parts() || !offered.is_empty());
         Answers { form, functions: offered.functions(), single: offered.single, ..Answers::plain() }
     }

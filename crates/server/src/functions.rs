@@ -174,6 +174,11 @@ impl Offered {
         self.tools.iter().any(|tool| tool["function"]["name"] == name)
     }
 
+    /// Whether a call that the model makes by itself is held to a schema.
+    pub fn binds(&self) -> bool {
+        !self.must && self.schemas().any(|(_, _, strict)| strict)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }

@@ -41,9 +41,9 @@ fn prepare<'t>(tools: &'t Tools<'t>, job: Job) -> Option<Prepared<'t>> {
         Job::Generate(_, to, _) if to.is_closed() => None,
         Job::Generate(ask, to, ticket) => {
             let (stream, enough) = (ask.stream, ask.enough.clone());
-            let constrained = match &ask.forced {
-                Some(_) => Some("tools".to_owned()),
-                None => ask.constrained.clone(),
+            let constrained = match (&ask.forced, &ask.constrained) {
+                (Some(forced), constrained) if forced.must || constrained.is_none() => Some("tools".to_owned()),
+                (_, constrained) => constrained.clone(),
             };
             let made =
                 resolved(tools, ticket).and_then(|ticket| Ok((answers(tools, ask, ticket.variant.as_ref())?, ticket)));
@@ -87,6 +87,7 @@ fn answers(tools: &Tools<'_>, ask: Generate, variant: Option<&Variant>) -> Resul
         None => engine.options(given)?,
     };
     let mut options = Arc::new(resolved.options);
+    let forced = forced.filter(|forced| forced.must || options.constraints.constraint.is_none());
     let several = sources.len() > 1;
     let mut found = (Vec::new(), Vec::new());
     for (index, source) in sources.into_iter().enumerate() {

@@ -5,6 +5,7 @@ use crate::answers::{Answers, Whole, object};
 use crate::constraint::{self, Wanted};
 use crate::failure::Failure;
 use crate::fields::{Fields, wrong};
+use crate::forced::Forced;
 use crate::front::reply::Shape;
 use crate::front::routes::Addressed;
 use crate::front::routes::Asked;
@@ -148,6 +149,7 @@ async fn respond(
     request.end()?;
     let Addressed { model, record, .. } = request;
     let facts = model.facts()?;
+    let forced = offered.as_ref().and_then(|own| Forced::new(facts.form.as_ref(), own, &facts.tokenizer));
     let answers = offered.map_or_else(Answers::plain, |offered| Answers::new(facts, &offered, true));
     given.extend(answers.given(facts));
     if let Some(Source::Gap(..)) = &source {
@@ -161,7 +163,7 @@ async fn respond(
     let constrained = wanted.map(|wanted| wanted.place);
     let sources = vec![source];
     let asker = record.asker(None, 0);
-    let ask = Generate { sources, writing: None, given, stream, constrained, forced: None, enough: None, asker };
+    let ask = Generate { sources, writing: None, given, stream, constrained, forced, enough: None, asker };
     let from = model.generate(ask)?;
     if stream {
         return sse::respond(from, lines, record, model).await;

@@ -21,6 +21,8 @@ pub struct Form {
     lists_tools: bool,
     /// How a call is written whose form is not left to the model.
     written: Written,
+    /// Calls are written in that form and no other.
+    held: bool,
 }
 
 /// One way to write calls.
@@ -62,7 +64,7 @@ impl Form {
             Some(CallForm::Separated) => Written::Separated(says("```json")),
             Some(CallForm::Listed) => Written::Listed,
         };
-        Form { calls, thinking, channels, lists_tools, written }
+        Form { calls, thinking, channels, lists_tools, written, held: false }
     }
 
     /// How a call is written whose form is not left to the model.
@@ -70,9 +72,28 @@ impl Form {
         self.written
     }
 
+    /// The same, for which calls in any other form are text.
+    pub fn held(self) -> Form {
+        let kept: &[CallForm] = match self.written {
+            Written::Tagged => &[CallForm::Tagged],
+            Written::Objects => &[CallForm::PythonTag, CallForm::Bare],
+            Written::Bracketed(_) => &[CallForm::Bracketed],
+            Written::Separated(_) => &[CallForm::Separated],
+            Written::Listed => &[CallForm::Listed],
+            Written::Channels => &[],
+        };
+        let calls = if self.channels { self.calls } else { kept.to_vec() };
+        Form { calls, held: true, ..self }
+    }
+
     /// The same, for which thoughts are text.
     pub fn without_thoughts(self) -> Form {
         Form { thinking: None, ..self }
+    }
+
+    /// The mark that begins a thought.
+    pub fn start_of_thought(&self) -> Option<&'static str> {
+        self.thinking.map(|(open, _)| open)
     }
 
     /// The mark that ends a thought.
@@ -105,7 +126,20 @@ impl Form {
     }
 
     pub(super) fn openings(&self) -> impl Iterator<Item = Opening> {
-        self.calls.iter().flat_map(|form| form.openings().iter().copied())
+        let each = if self.held { 1 } else { usize::MAX };
+        self.calls.iter().flat_map(move |form| form.openings().iter().copied().take(each))
+    }
+
+    /// What begins a call at the beginning of an answer, beside marks.
+    pub(super) fn bare(&self) -> impl Iterator<Item = (&'static str, Opening)> {
+        let (fence, _, _) = CallForm::FENCE;
+        let all = [("{", CallForm::BARE), (fence, CallForm::FENCE)].into_iter();
+        let kept = match (self.calls.contains(&CallForm::Bare), self.held) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => 2,
+        };
+        all.take(kept)
     }
 }
 

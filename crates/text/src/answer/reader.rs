@@ -5,7 +5,7 @@ use super::call::{CallReader, Progress};
 use super::form::Form;
 use super::functions::Functions;
 use super::harmony::Channels;
-use super::program::{CallForm, Opening};
+use super::program::Opening;
 use std::sync::Arc;
 
 /// Bytes that are read again at most because what looked like a call was none; beyond that calls are not looked for.
@@ -149,13 +149,11 @@ impl AnswerReader {
                 return false;
             }
         }
-        let bare = !self.openings_off() && self.form.calls.contains(&CallForm::Bare);
-        let (fence, _, _) = CallForm::FENCE;
-        if bare && !last && self.pending.len() < fence.len() && fence.starts_with(self.pending.as_str()) {
+        let bare = || self.form.bare().filter(|_| !self.openings_off());
+        if !last && bare().any(|(begin, _)| begin.len() > self.pending.len() && begin.starts_with(&self.pending)) {
             return false;
         }
-        let opening = [("{", CallForm::BARE), (fence, CallForm::FENCE)].into_iter();
-        let opening = opening.filter(|_| bare).find(|(begin, _)| self.pending.starts_with(begin));
+        let opening = bare().find(|(begin, _)| self.pending.starts_with(begin));
         self.stage = match opening {
             Some((_, opening)) => Stage::Call(Box::new(CallReader::new(opening, std::mem::take(&mut self.pending)))),
             None => Stage::Text,

@@ -28,6 +28,10 @@ impl Health {
         self.ended.store(true, Ordering::SeqCst);
     }
 
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
     pub fn went_well(&self) {
         self.wrong.store(0, Ordering::SeqCst);
     }
@@ -38,7 +42,7 @@ impl Health {
 
     /// Why nothing good is to be expected, if so.
     pub fn trouble(&self) -> Option<&'static str> {
-        if self.ended.load(Ordering::SeqCst) {
+        if self.has_ended() {
             return Some("its thread has ended");
         }
         (self.wrong.load(Ordering::SeqCst) >= POISONED)

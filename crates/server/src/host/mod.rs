@@ -150,8 +150,9 @@ impl Model {
                     own.present(facts.most_bytes);
                 }
                 let _ = model.host.state.set(state);
-                loaded(&model);
+                // Whoever waits goes on, whatever becomes of those that are told.
                 model.host.known.send_replace(true);
+                loaded(&model);
             }
         };
         let end = End {
@@ -180,6 +181,11 @@ impl Model {
     /// Its sender goes when the model's memory is free.
     pub fn gone(&self) -> watch::Receiver<()> {
         self.host.gone.clone()
+    }
+
+    /// Its thread computes no more.
+    pub fn has_ended(&self) -> bool {
+        self.host.health.has_ended()
     }
 
     /// It is put out: its thread ends when what it was asked is answered.
@@ -422,6 +428,15 @@ impl Drop for End {
     }
 }
 
+/// Says that nothing is computed any more, however that came, while those that make requests ready may still wait for some.
+struct Over<'h>(&'h Health);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// The life of a model's thread.
 fn live(
     loader: &Mutex<Loader>,
@@ -487,6 +502,8 @@ fn live(
     let (sender, inbox) = mpsc::channel();
     let jobs = Mutex::new(jobs);
     std::thread::scope(|scope| {
+        let own = Arc::clone(&health);
+        let _over = Over(&own);
         for _ in 0..PREPARERS {
             let (sender, tools, jobs) = (sender.clone(), &tools, &jobs);
             scope.spawn(move || prepare::run(tools, jobs, &sender));

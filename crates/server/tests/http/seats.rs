@@ -34,6 +34,36 @@ fn ask(serving: &Serving, model: &str) -> Value {
     serving.post("/v1/completions", &body).good()["choices"][0]["text"].clone()
 }
 
+/// Where a model's thread dies, requests that it had fail, and a later one has the model brought anew.
+#[test]
+fn a_model_whose_thread_has_died_comes_again() {
+    let folder = tiny(json!({}));
+    let brought = Arc::new(AtomicUsize::new(0));
+    let own = Arc::clone(&brought);
+    let mut setup = Setup {
+        policy: FOREVER,
+        ..Setup::new(vec![("a", loader(folder.path(), None)), ("b", loader(folder.path(), None))])
+    };
+    // What is called on the model's thread when it is loaded.
+    setup.tell.loaded = Arc::new(move |model| {
+        let dies = model.name == "a" && own.fetch_add(1, Ordering::SeqCst) < 2;
+        assert!(!dies, "it dies on purpose");
+    });
+    let serving = setup.start();
+    let said = ask(&serving, "b");
+    let body = json!({"model": "a", "prompt": "t5 t6 t7", "max_tokens": 6, "ignore_eos": true});
+    let answer = || serving.post("/v1/completions", &body);
+    serving.until("well again", || {
+        let answer = answer();
+        assert!([200, 500].contains(&answer.status), "{answer:?}");
+        answer.status == 200
+    });
+    assert_eq!((answer().good()["choices"][0]["text"].clone(), brought.load(Ordering::SeqCst)), (said, 3));
+    assert_eq!(statuses(&serving), ["ready", "ready"]);
+    assert_eq!(serving.log.text().matches("\"ended\"").count(), 2, "{}", serving.log.text());
+    serving.until_idle();
+}
+
 #[test]
 fn models_come_when_they_are_asked_for() {
     let (serving, _folder) = server(&["a", "b"], FOREVER);

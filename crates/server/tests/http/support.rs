@@ -61,6 +61,7 @@ pub struct Setup {
     pub adapters: Vec<(String, AdapterAt)>,
     pub adapter_folder: Option<PathBuf>,
     pub folder: Option<TempDir>,
+    pub tell: Tell,
 }
 
 impl Setup {
@@ -77,6 +78,7 @@ impl Setup {
             adapters: Vec::new(),
             adapter_folder: None,
             folder: None,
+            tell: Tell { loaded: Arc::new(|_| {}), unloaded: Arc::new(|_| {}) },
         }
     }
 
@@ -92,7 +94,7 @@ impl Setup {
             policy: self.policy,
             adapters: self.adapters,
             adapter_folder: self.adapter_folder,
-            tell: Tell { loaded: Arc::new(|_| {}), unloaded: Arc::new(|_| {}) },
+            tell: self.tell,
         };
         let server = Server::bind(options).expect("a port");
         let place = server.address().clone();

@@ -199,6 +199,16 @@ impl Roster {
     fn present(self: &Arc<Roster>, seat: usize, came: Instant) -> Result<Option<Leased>, Failure> {
         let mut chairs = self.chairs();
         let Some(chair) = chairs.get_mut(seat) else { return Ok(None) };
+        if self.manages()
+            && chair.model.as_ref().is_some_and(|model| matches!(model.state(), Some(Ok(_))) && model.has_ended())
+        {
+            // It was well once: it is brought anew, like one that was put out.
+            let gone = chair.model.take();
+            drop(chairs);
+            self.log.say("error", "ended", json!({"model": gone.as_ref().map(|model| model.name.as_str())}));
+            self.see_off(gone);
+            return Ok(None);
+        }
         let model = chair.model.clone();
         match model.as_ref().map(|model| (model, model.state())) {
             Some((model, Some(Ok(facts)))) if !chair.leaving => {

@@ -99,6 +99,8 @@ fn in_step<M: LogitsSource, R: LogitsSource>(
             }
             Ok(())
         })?;
+        model.pass(&mut state);
+        reference.pass(&mut other);
         done += chunk.len();
     }
     Ok(())

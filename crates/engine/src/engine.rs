@@ -15,10 +15,9 @@ use crate::score::{Method, Perplexity, Score, perplexity, score};
 use crate::source::LogitsSource;
 use crate::vocabulary::Vocabulary;
 use attend_kernels::DType;
-use attend_model::cost::{cross_bytes_per_token, kv_bytes_per_token};
 use attend_model::{Described, Loaded, memory};
 use attend_nn::spec::Body;
-use attend_nn::{CacheBlock, KvTypes, RunOptions};
+use attend_nn::{BLOCK_TOKENS, CacheBlock, KvTypes, RunOptions};
 use attend_text::Tokenizer;
 use serde_json::Value;
 use std::ops::ControlFlow;
@@ -26,6 +25,9 @@ use std::sync::Arc;
 
 /// The most bytes of keys and values of a batch of requests together, unless one alone takes more.
 pub const HELD_BYTES: u64 = 1 << 30;
+
+/// A sequence of so many blocks is longer than any.
+const MOST_BLOCKS: usize = 1 << 40;
 
 /// How a model is run, whatever is asked of it.
 #[derive(Debug, Clone)]
@@ -231,10 +233,28 @@ impl<'m> Engine<'m> {
         Ready::new(&self.source, self.vocabulary(), &self.around, self.complete(prompt)?, options)
     }
 
-    /// Bytes of the keys and values of a token, those of sources included.
+    /// Bytes of the keys and values of a token in every layer, or of a source's, whichever takes more: what
+    /// [`Limits::tokens`] is counted in.
     pub fn bytes_per_token(&self) -> u64 {
-        let (spec, types) = (self.source.spec(), self.source.types());
-        kv_bytes_per_token(spec, types).max(cross_bytes_per_token(spec, types))
+        self.source.footprint().per_token()
+    }
+
+    /// The most tokens of a sequence for which there is room, with the one that comes next; None: as many as one likes,
+    /// because every layer has a window.
+    pub fn longest(&self, limits: Limits) -> Option<usize> {
+        let footprint = self.source.footprint();
+        let room = (limits.tokens as u64).saturating_mul(footprint.per_token());
+        let fits =
+            |blocks: usize| footprint.of_sequence(blocks.saturating_mul(BLOCK_TOKENS), self.around.chunk) <= room;
+        if fits(MOST_BLOCKS) {
+            return None;
+        }
+        let (mut low, mut high) = (0, MOST_BLOCKS);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        Some((low * BLOCK_TOKENS).saturating_sub(1))
     }
 
     /// A loop over this model for requests that come and go; prompts must be [complete](Engine::complete).

@@ -7,7 +7,7 @@ use crate::prefix::tree::{Payload, Weight};
 use crate::source::{Feed, LogitsSource, RowSink, Start};
 use crate::variant::Variant;
 use attend_kernels::Mask;
-use attend_model::cost::{cross_bytes_per_token, kv_bytes_per_token};
+use attend_model::cost::Footprint;
 use attend_nn::spec::{Body, Head, ModelSpec, Position, RopeScaling, Stack, StackKind};
 use attend_nn::{
     Adapters, Batch, CacheBlock, KvCache, KvTypes, Memory, Model, Nobody, RowAdapters, RunOptions, Sequence,
@@ -32,6 +32,7 @@ pub struct ModelSource<'m> {
     dynamic: Option<usize>,
     /// The most tokens of a step in which a sequence is computed anew.
     chunk: usize,
+    footprint: Footprint,
     needs: Needs,
     on_step: Option<OnStep>,
 }
@@ -97,9 +98,9 @@ impl<'m> ModelSource<'m> {
         if let Body::Encoder(_) = spec.body {
             return Err(unable("it is an encoder, which fills gaps in a text but does not continue it"));
         }
-        let bytes = kv_bytes_per_token(spec, types).max(cross_bytes_per_token(spec, types));
+        let footprint = Footprint::new(spec, types);
         Ok(ModelSource {
-            needs: Needs::of(spec, types, bytes),
+            needs: Needs::of(spec, types, footprint.per_token()),
             on_step: None,
             model,
             vocab: head.vocab,
@@ -108,6 +109,7 @@ impl<'m> ModelSource<'m> {
             regime: scalings(spec.output_stack(), |lengths| lengths.regime),
             dynamic: scalings(spec.output_stack(), |lengths| lengths.dynamic),
             chunk: chunk.max(1),
+            footprint,
         })
     }
 
@@ -165,6 +167,7 @@ impl<'m> ModelSource<'m> {
         let tokens = std::mem::take(&mut state.tokens);
         for chunk in tokens.chunks(self.chunk) {
             self.forward(&mut [Feed { state: &mut *state, tokens: chunk, rows_from: chunk.len() }])?;
+            state.cache.pass();
         }
         state.tokens = tokens;
         Ok(())
@@ -390,6 +393,14 @@ impl LogitsSource for ModelSource<'_> {
     fn truncate(&self, state: &mut SequenceState, len: usize) {
         state.cache.truncate(len);
         state.tokens.truncate(len);
+    }
+
+    fn pass(&self, state: &mut SequenceState) {
+        state.cache.pass();
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.footprint.clone()
     }
 
     /// Not across a change of regime, after which nothing before it is held any more.

@@ -12,6 +12,7 @@ use crate::source::LogitsSource;
 use crate::validate;
 use crate::variant::Variant;
 use crate::vocabulary::{Vocabulary, breakers};
+use attend_model::cost::{Footprint, Sequences};
 use attend_nn::BLOCK_TOKENS;
 use std::sync::Arc;
 
@@ -52,6 +53,9 @@ pub struct Ready {
     pub(crate) variant: Option<Variant>,
     priority: i64,
     client: Arc<str>,
+    footprint: Footprint,
+    /// The most tokens that are read in a step.
+    chunk: usize,
 }
 
 impl Ready {
@@ -115,6 +119,8 @@ impl Ready {
             variant: None,
             priority: 0,
             client: Arc::from(""),
+            footprint: source.footprint(),
+            chunk: around.chunk,
         })
     }
 
@@ -155,22 +161,32 @@ impl Ready {
         self.max_tokens
     }
 
-    /// Tokens whose keys and values it holds when all of its answers are as long as they may get, as
-    /// [`Limits::tokens`](crate::schedule::Limits::tokens) counts them.
+    /// The room for keys and values that it needs when all of its answers are as long as they may get, as
+    /// [`Limits::tokens`](crate::schedule::Limits::tokens) counts it.
     pub fn most_tokens(&self) -> usize {
         let sequences = self.options.length.n.max(self.options.beam.num_beams);
-        self.held(std::iter::repeat_n(self.max_tokens, sequences), self.keeps_root())
+        let bytes = self.held(std::iter::repeat_n(self.max_tokens, sequences), self.keeps_root(), true);
+        usize::try_from(bytes.div_ceil(self.footprint.per_token().max(1))).unwrap_or(usize::MAX)
     }
 
-    /// The same for sequences that have so many tokens: the source's once, the prompt's whole blocks once, and of every
-    /// sequence the blocks behind them, its next token included. With `root` there is one more that has only the prompt.
-    pub(crate) fn held(&self, generated: impl Iterator<Item = usize>, root: bool) -> usize {
-        let blocks = |tokens: usize| tokens.saturating_add(BLOCK_TOKENS - 1) / BLOCK_TOKENS * BLOCK_TOKENS;
+    /// Bytes of keys and values of sequences that have so many tokens: the source's once, the prompt's whole blocks once, and
+    /// of every sequence the blocks behind them, its next token included. With `root` there is one more that has only the
+    /// prompt. Where a chunk is read at once (`reads`) windows hold that too.
+    pub(crate) fn held(&self, generated: impl Iterator<Item = usize>, root: bool, reads: bool) -> u64 {
         let prompt = self.prompt.token_ids.len();
-        let own = |generated: usize| blocks((prompt % BLOCK_TOKENS + 1).saturating_add(generated));
-        let sequences = generated.map(own).fold(0, usize::saturating_add).max(own(0));
-        let root = if root { own(0) } else { 0 };
-        (blocks(self.encoder_ids().len()) + prompt - prompt % BLOCK_TOKENS + root).saturating_add(sequences)
+        let behind = prompt % BLOCK_TOKENS;
+        let mut own: Vec<usize> = generated.map(|generated| (behind + 1).saturating_add(generated)).collect();
+        if own.is_empty() || root {
+            own.push(behind + 1);
+        }
+        let (source, shared) = (self.encoder_ids().len(), prompt - behind);
+        let step = if reads { self.chunk } else { 1 };
+        self.footprint.of(Sequences { source, shared, own: &own, step })
+    }
+
+    /// Whether windows give back what they have passed.
+    pub(crate) fn passes(&self) -> bool {
+        self.footprint.passes()
     }
 
     /// Whether the prompt's state is needed once more at the end: a search's log-probabilities are read off then.

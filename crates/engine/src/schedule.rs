@@ -38,7 +38,8 @@ pub type EachHandler<'a> = dyn FnMut(usize, Event<'_>) -> ControlFlow<()> + 'a;
 pub struct Limits {
     /// Sequences: choices and beams of all requests together.
     pub sequences: usize,
-    /// Tokens whose keys and values are held, those of sources included.
+    /// Room for keys and values, those of sources included, in tokens that every layer keeps. Of a layer with a window only
+    /// what it keeps takes room.
     pub tokens: usize,
 }
 
@@ -68,6 +69,8 @@ pub struct Schedule<'a, S: LogitsSource> {
     vocabulary: Option<&'a dyn Vocabulary>,
     around: &'a Surroundings,
     limits: Limits,
+    /// Bytes of a token that every layer keeps.
+    per_token: u64,
     waiting: Queue<Entry<'a, S::State>>,
     /// The one that joined first comes first.
     running: Vec<(Rank, Entry<'a, S::State>)>,
@@ -86,8 +89,10 @@ pub struct Load {
     pub waiting: usize,
     /// Sequences of those that are worked on.
     pub sequences: usize,
-    /// Tokens whose keys and values are held for them.
+    /// Keys and values that are held for them, as [`Limits::tokens`] counts them.
     pub tokens: usize,
+    /// Bytes of them.
+    pub bytes: u64,
     /// How often a request was put back because the others needed its room, since the beginning.
     pub preempted: u64,
 }
@@ -109,21 +114,20 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         around: &'a Surroundings,
         limits: Limits,
     ) -> Schedule<'a, S> {
-        let (waiting, running, beside) = (Queue::new(), Vec::new(), Beside::default());
-        let (draft, prefixes, preempted, prices, pace) = (None, None, 0, Prices::default(), None);
         Schedule {
             source,
-            draft,
-            prefixes,
+            draft: None,
+            prefixes: None,
             vocabulary,
             around,
             limits,
-            waiting,
-            running,
-            preempted,
-            beside,
-            prices,
-            pace,
+            per_token: source.footprint().per_token().max(1),
+            waiting: Queue::new(),
+            running: Vec::new(),
+            preempted: 0,
+            beside: Beside::default(),
+            prices: Prices::default(),
+            pace: None,
         }
     }
 
@@ -184,8 +188,9 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     }
 
     pub fn load(&self) -> Load {
-        let (running, waiting) = self.counts();
-        Load { running, waiting, sequences: self.sequences(), tokens: self.held(), preempted: self.preempted }
+        let ((running, waiting), bytes) = (self.counts(), self.held());
+        let tokens = usize::try_from(bytes.div_ceil(self.per_token)).unwrap_or(usize::MAX);
+        Load { running, waiting, sequences: self.sequences(), tokens, bytes, preempted: self.preempted }
     }
 
     pub fn limits(&self) -> Limits {
@@ -274,7 +279,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
 
     /// Puts back the least urgent, of equal ones the youngest, as long as the next step would hold too much.
     fn make_room(&mut self) {
-        while self.running.len() > 1 && self.held() > self.limits.tokens {
+        while self.running.len() > 1 && self.held() > self.room() {
             let Some(least) = (0..self.running.len()).max_by_key(|&index| self.running[index].0.priority) else {
                 return;
             };
@@ -289,25 +294,31 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
         self.running.iter().map(|(_, entry)| entry.work.sequences()).sum()
     }
 
-    fn held(&self) -> usize {
-        self.running.iter().map(|(_, entry)| entry.work.tokens()).sum()
+    /// Bytes of keys and values, the next step's included.
+    fn held(&self) -> u64 {
+        self.running.iter().map(|(_, entry)| entry.work.bytes(0)).fold(0, u64::saturating_add)
+    }
+
+    /// The most bytes of them.
+    fn room(&self) -> u64 {
+        (self.limits.tokens as u64).saturating_mul(self.per_token)
     }
 
     /// Lets those that are next join as long as they fit. Returns those that cannot be started.
     fn join(&mut self) -> Vec<Ended> {
         let mut sequences = self.sequences();
-        let mut tokens = self.held();
+        let (mut held, room) = (self.held(), self.room());
         let mut joining = Vec::new();
         while let Some(Entry { work, .. }) = self.waiting.peek() {
             let own = work.sequences();
             // With a block more for each sequence, so that it is not soon put back.
-            let needed = work.tokens() + own * BLOCK_TOKENS;
-            let fits = sequences + own <= self.limits.sequences && tokens + needed <= self.limits.tokens;
+            let needed = held.saturating_add(work.bytes(BLOCK_TOKENS));
+            let fits = sequences + own <= self.limits.sequences && needed <= room;
             let alone = self.running.is_empty() && joining.is_empty();
             if !fits && !alone {
                 break;
             }
-            (sequences, tokens) = (sequences + own, tokens + work.tokens());
+            (sequences, held) = (sequences + own, held.saturating_add(work.bytes(0)));
             joining.extend(self.waiting.take());
         }
         self.start(joining)
@@ -365,7 +376,7 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
             reads |= parts.iter().any(|part| part.feed.tokens.len() > 2);
             feed(draft.source, parts)?;
             for (_, entry) in &mut self.running {
-                entry.work.take_guess(self.source.vocab());
+                entry.work.take_guess((self.source, draft.source));
             }
         }
     }

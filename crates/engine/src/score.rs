@@ -56,6 +56,7 @@ fn each_row<S: LogitsSource>(
             take(position, Distribution::new(row, position)?);
             Ok(())
         })?;
+        source.pass(&mut state);
         done += chunk.len();
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::variant::Variant;
+use attend_model::cost::Footprint;
 
 /// Something that gives logits: a model with its cache, or a script in tests.
 pub trait LogitsSource {
@@ -33,6 +34,15 @@ pub trait LogitsSource {
     /// Forgets the tokens of a sequence from `len` on. What is fed afterwards gives the rows that it gives to a sequence that
     /// never held them.
     fn truncate(&self, state: &mut Self::State, len: usize);
+
+    /// Gives back what no token from here on depends on: those that are held now will not be forgotten any more. Nothing else
+    /// can be told from it.
+    fn pass(&self, _state: &mut Self::State) {}
+
+    /// What sequences of this source hold; unless it says otherwise a byte for each token.
+    fn footprint(&self) -> Footprint {
+        Footprint::default()
+    }
 
     /// How many tokens may be fed that are perhaps forgotten again.
     fn reach(&self, _state: &Self::State) -> usize {

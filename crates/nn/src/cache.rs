@@ -1,11 +1,13 @@
 //! Keys and values of past tokens, in blocks.
 //!
 //! A cache is a list of fixed-size blocks for every layer. Blocks are shared by forks and copied when one of them is
-//! written to, so that several continuations of one prompt, or the beams of a search, hold the prompt once.
+//! written to, so that several continuations of one prompt, or the beams of a search, hold the prompt once. A layer with a
+//! window gives back the blocks that its window has passed, as soon as nobody will take back the tokens before
+//! ([`KvCache::pass`]).
 
 use crate::error::Error;
 use crate::spec::Attention;
-use attend_kernels::{DType, KvBlocks, KvLayout, quantize, store_key};
+use attend_kernels::{DType, KvBlocks, KvLayout, Mask, quantize, store_key};
 use std::sync::Arc;
 
 /// Tokens in one block.
@@ -45,6 +47,9 @@ struct LayerCache {
     value_dim: usize,
     /// Values are the start of the keys, and not held again.
     values_in_keys: bool,
+    mask: Mask,
+    /// Blocks before these that were given back.
+    passed: usize,
     blocks: Vec<Arc<Block>>,
 }
 
@@ -76,6 +81,8 @@ impl KvCache {
                 key_dim: attention.key_dim,
                 value_dim: attention.value_dim,
                 values_in_keys,
+                mask: attention.mask,
+                passed: 0,
                 blocks: Vec::new(),
             });
         }
@@ -96,10 +103,21 @@ impl KvCache {
     }
 
     /// Forgets every token from `len` on.
+    ///
+    /// # Panics
+    /// Where a window of what comes next would reach into what was given back, but not for `len` 0.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
         for layer in &mut self.layers {
-            layer.blocks.truncate(self.len.div_ceil(BLOCK_TOKENS));
+            layer.truncate(self.len);
+        }
+    }
+
+    /// Gives back the blocks that no token from here on sees in their layer. The tokens that are held now must not be
+    /// forgotten any more, unless all are.
+    pub fn pass(&mut self) {
+        for layer in &mut self.layers {
+            layer.pass(self.len);
         }
     }
 
@@ -108,12 +126,13 @@ impl KvCache {
         self.clone()
     }
 
-    /// A block in every layer. None: it is not whole.
+    /// A block in every layer. None: it is not whole, or was given back in some layer.
     pub fn block(&self, index: usize) -> Option<CacheBlock> {
         if index >= self.len / BLOCK_TOKENS {
             return None;
         }
-        self.layers.iter().map(|layer| layer.blocks.get(index).cloned()).collect::<Option<Vec<_>>>().map(CacheBlock)
+        let of = |layer: &LayerCache| layer.blocks.get(index.checked_sub(layer.passed)?).cloned();
+        self.layers.iter().map(of).collect::<Option<Vec<_>>>().map(CacheBlock)
     }
 
     /// Adds the tokens of a block of another cache of the same model and types, which had the same tokens before them.
@@ -157,10 +176,10 @@ impl KvCache {
         self.len += tokens;
     }
 
-    /// The first `len` tokens of a layer, as attention reads them.
+    /// The first `len` tokens of a layer, as far as they are held, as attention reads them.
     pub(crate) fn view(&self, layer: usize, len: usize) -> KvBlocks<'_> {
-        let values_in_keys = self.layers[layer].values_in_keys;
-        let blocks = &self.layers[layer].blocks[..len.div_ceil(BLOCK_TOKENS)];
+        let LayerCache { values_in_keys, passed, .. } = self.layers[layer];
+        let blocks = &self.layers[layer].blocks[..len.div_ceil(BLOCK_TOKENS) - passed];
         KvBlocks {
             key_type: self.types.key,
             value_type: if values_in_keys { self.types.key } else { self.types.value },
@@ -171,7 +190,7 @@ impl KvCache {
                 .iter()
                 .map(|block| (block.key.as_slice(), if values_in_keys { &block.key } else { &block.value }.as_slice()))
                 .collect(),
-            first: 0,
+            first: passed * BLOCK_TOKENS,
             len,
         }
     }
@@ -183,9 +202,9 @@ impl CacheBlock {
         self.0.iter().map(|block| block.bytes()).sum()
     }
 
-    /// Whether a cache, or another clone of this, holds it too.
+    /// Whether a cache, or another clone of this, holds it too, in all layers.
     pub fn is_shared(&self) -> bool {
-        self.0.iter().any(|block| Arc::strong_count(block) > 1)
+        self.0.iter().all(|block| Arc::strong_count(block) > 1)
     }
 }
 
@@ -230,8 +249,28 @@ impl LayerCache {
         if self.values_in_keys { KvLayout::HeadMajor } else { KvLayout::KeysAcross }
     }
 
+    fn truncate(&mut self, len: usize) {
+        if len == 0 {
+            (self.passed, self.blocks) = (0, Vec::new());
+        }
+        assert!(self.first_seen(len) >= self.passed, "{len} tokens: {} blocks were given back", self.passed);
+        self.blocks.truncate(len.div_ceil(BLOCK_TOKENS) - self.passed);
+    }
+
+    fn pass(&mut self, len: usize) {
+        let passed = self.first_seen(len).saturating_sub(self.passed);
+        self.blocks.drain(..passed);
+        self.passed += passed;
+    }
+
+    /// The first block that the token behind `len` others sees.
+    fn first_seen(&self, len: usize) -> usize {
+        self.mask.range(len, len + 1).start / BLOCK_TOKENS
+    }
+
     /// A block to write to: made when it is the next one, copied when a fork shares it.
     fn block_mut(&mut self, index: usize, types: KvTypes) -> &mut Block {
+        let index = index - self.passed;
         while self.blocks.len() <= index {
             let bytes = |dtype: DType, dim: usize| self.kv_heads * BLOCK_TOKENS * row_bytes(dtype, dim);
             self.blocks.push(Arc::new(Block {

@@ -4,8 +4,10 @@
 mod common;
 
 use attend_kernels::DType;
-use attend_nn::spec::{Body, ModelSpec, StackKind};
-use attend_nn::{AttentionKind, Batch, Error, KvCache, KvTypes, Model, Nobody, Recorder, RunOptions, Sequence};
+use attend_nn::spec::{Body, Mask, ModelSpec, StackKind};
+use attend_nn::{
+    AttentionKind, BLOCK_TOKENS, Batch, Error, KvCache, KvTypes, Model, Nobody, Recorder, RunOptions, Sequence,
+};
 use common::*;
 
 const OPTIONS: RunOptions = RunOptions { attention: AttentionKind::Flash };
@@ -81,6 +83,90 @@ fn forks_share_blocks_and_do_not_disturb_each_other() {
     assert_eq!(second, whole(&[4, 5]));
     cache.truncate(70);
     assert_eq!(step(&model, &[4, 5], &mut cache, 70), second);
+}
+
+/// The spec with this mask in its first layer.
+fn masked(name: &str, mask: Mask) -> ModelSpec {
+    let (_, mut spec) = decoders().into_iter().find(|(known, _)| *known == name).expect("a spec of this name");
+    let Body::Decoder(stack) = &mut spec.body else { panic!("a decoder") };
+    stack.layers[0].attention.mask = mask;
+    stack.layers[1].attention.mask = Mask::Causal;
+    spec
+}
+
+/// What a window has passed is given back, and nobody can tell: the bits are those of a whole pass. What is held is what the
+/// next token sees, in whole blocks.
+#[test]
+fn what_a_window_has_passed_is_not_missed() {
+    let ids = Random(9).tokens(300);
+    let masks = [0, 2, 62, 63, 64, 65, 100, 1000].map(|left| Mask::Window { left, right: 0 });
+    for mask in masks.into_iter().chain([3, 64, 100].map(|length| Mask::Chunked { length })) {
+        for name in ["window", "alibi", "sinks", "rope interleaved", "relative bias"] {
+            let spec = masked(name, mask);
+            let model = Weights::random(&spec, 4).model(&spec);
+            for attention in [AttentionKind::Flash, AttentionKind::Textbook] {
+                let options = RunOptions { attention };
+                let whole =
+                    model.forward(StackKind::Decoder, &mut Batch::one(Sequence::new(&ids)), &options, &mut Nobody);
+                for chunk in [1, 7, 64, 90] {
+                    let mut cache = model.cache(KvTypes::both(DType::F32)).unwrap();
+                    let mut cut = Vec::new();
+                    for ids in ids.chunks(chunk) {
+                        let mut batch = Batch::one(Sequence::cached(ids, &mut cache));
+                        cut.extend(model.forward(StackKind::Decoder, &mut batch, &options, &mut Nobody).unwrap());
+                        cache.pass();
+                        let len = cache.len();
+                        let first = mask.range(len, len + 1).start / BLOCK_TOKENS;
+                        let blocks = 2 * len.div_ceil(BLOCK_TOKENS) - first;
+                        assert_eq!(cache.bytes(), blocks * BLOCK_TOKENS * 2 * 2 * 4 * 4, "{name}, {mask:?} at {len}");
+                    }
+                    assert!(cut == *whole.as_ref().unwrap(), "{name}, {mask:?}, {attention:?}, chunks of {chunk}");
+                }
+            }
+        }
+    }
+}
+
+/// A past that gave back blocks is forked, cut back to where it did so, taken apart, and forgotten.
+#[test]
+fn a_past_that_gave_back_goes_on() {
+    let spec = masked("rope", Mask::Window { left: 70, right: 0 });
+    let model = Weights::random(&spec, 4).model(&spec);
+    let (ids, types) = (Random(4).tokens(290), KvTypes::both(DType::F32));
+    let hidden = plain(&model, &ids);
+    let rows = |from: usize, to: usize| &hidden[from * WIDTH..to * WIDTH];
+    let mut cache = model.cache(types).unwrap();
+    step(&model, &ids[..200], &mut cache, 290);
+    let whole = cache.fork();
+    cache.pass();
+    let mut fork = cache.fork();
+    assert_eq!(step(&model, &ids[200..290], &mut fork, 290), rows(200, 290));
+    for guessed in [1, 16, 80] {
+        step(&model, &vec![3; guessed], &mut cache, 290);
+        cache.truncate(200);
+    }
+    assert_eq!(step(&model, &ids[200..210], &mut cache, 290), rows(200, 210));
+    let is_there = |cache: &KvCache| [0, 1, 2, 3].map(|index| cache.block(index).is_some());
+    assert_eq!(is_there(&whole), [true, true, true, false]);
+    assert_eq!(is_there(&cache), [false, false, true, false]);
+    let mut other = model.cache(types).unwrap();
+    (0..3).for_each(|index| other.push_block(&whole.block(index).unwrap()));
+    other.pass();
+    assert_eq!(step(&model, &ids[192..290], &mut other, 290), rows(192, 290));
+    cache.truncate(0);
+    assert_eq!((cache.bytes(), cache.len()), (0, 0));
+    assert_eq!(step(&model, &ids, &mut cache, 290), hidden);
+}
+
+#[test]
+#[should_panic(expected = "were given back")]
+fn what_was_given_back_is_not_needed_again() {
+    let spec = masked("rope", Mask::Window { left: 70, right: 0 });
+    let model = Weights::random(&spec, 4).model(&spec);
+    let mut cache = model.cache(KvTypes::both(DType::F32)).unwrap();
+    step(&model, &Random(4).tokens(200), &mut cache, 200);
+    cache.pass();
+    cache.truncate(133);
 }
 
 #[test]

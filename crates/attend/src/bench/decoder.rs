@@ -78,6 +78,7 @@ impl Decoder<'_> {
                 last = row.to_vec();
                 check_finite(&last, done)
             })?;
+            self.source.pass(state);
         }
         Ok(())
     }
@@ -97,6 +98,7 @@ impl Decoder<'_> {
                 Ok(())
             })?;
             for (stream, mut row) in streams.iter_mut().zip(rows) {
+                self.source.pass(&mut stream.state);
                 let id = self.choose(&chain, stream, &mut row)?;
                 stream.tokens.push(id);
             }

@@ -7,6 +7,7 @@
 
 use attend_engine::Error;
 use attend_engine::source::{Feed, LogitsSource, RowSink};
+use attend_model::cost::Footprint;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -116,6 +117,7 @@ impl<'m, S: LogitsSource> Recall<'m, S> {
             for chunk in tokens.get(*computed..wanted).unwrap_or_default().chunks(CHUNK) {
                 let feed = Feed { state: &mut *state, tokens: chunk, rows_from: chunk.len() };
                 self.source.feed(&mut [feed], &mut |_, _, _| Ok(()))?;
+                self.source.pass(state);
             }
             *computed = wanted;
             self.remember(tokens.get(..wanted).unwrap_or_default().to_vec(), self.source.fork(state));
@@ -166,6 +168,15 @@ impl<S: LogitsSource> LogitsSource for Recall<'_, S> {
         }
     }
 
+    /// Snapshots go on from where they were taken and nowhere before.
+    fn pass(&self, state: &mut Self::State) {
+        self.source.pass(&mut state.0.borrow_mut().state);
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.source.footprint()
+    }
+
     fn reach(&self, state: &Self::State) -> usize {
         self.source.reach(&state.0.borrow().state)
     }
@@ -185,8 +196,15 @@ mod tests {
     /// Rows tell how many tokens came before; it counts what it had to compute.
     struct Counting(RefCell<usize>);
 
+    /// Tokens, and how many of them are not to be taken back.
+    #[derive(Clone, Default)]
+    struct Tokens {
+        ids: Vec<u32>,
+        passed: usize,
+    }
+
     impl LogitsSource for Counting {
-        type State = Vec<u32>;
+        type State = Tokens;
 
         fn vocab(&self) -> usize {
             2
@@ -196,25 +214,31 @@ mod tests {
             1000
         }
 
-        fn start(&self, _: usize, _: Option<&[u32]>) -> Result<Vec<u32>, Error> {
-            Ok(Vec::new())
+        fn start(&self, _: usize, _: Option<&[u32]>) -> Result<Tokens, Error> {
+            Ok(Tokens::default())
         }
 
-        fn fork(&self, state: &Vec<u32>) -> Vec<u32> {
+        fn fork(&self, state: &Tokens) -> Tokens {
             state.clone()
         }
 
-        fn truncate(&self, state: &mut Vec<u32>, len: usize) {
-            state.truncate(len);
+        fn truncate(&self, state: &mut Tokens, len: usize) {
+            assert!(len >= state.passed, "{len} of {} tokens", state.passed);
+            state.ids.truncate(len);
         }
 
-        fn feed(&self, feeds: &mut [Feed<'_, Vec<u32>>], sink: &mut RowSink<'_>) -> Result<(), Error> {
+        fn pass(&self, state: &mut Tokens) {
+            state.passed = state.ids.len();
+        }
+
+        fn feed(&self, feeds: &mut [Feed<'_, Tokens>], sink: &mut RowSink<'_>) -> Result<(), Error> {
             for (index, feed) in feeds.iter_mut().enumerate() {
                 for (at, &token) in feed.tokens.iter().enumerate() {
-                    feed.state.push(token);
+                    let ids = &mut feed.state.ids;
+                    ids.push(token);
                     *self.0.borrow_mut() += 1;
                     if at >= feed.rows_from {
-                        sink(index, at, &[feed.state.len() as f32, feed.state.iter().sum::<u32>() as f32])?;
+                        sink(index, at, &[ids.len() as f32, ids.iter().sum::<u32>() as f32])?;
                     }
                 }
             }
@@ -222,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Feeds a prompt in two chunks and two tokens of an answer; returns the rows.
+    /// Feeds a prompt in two chunks and two tokens of an answer, each with a guess that is taken back; returns the rows.
     fn turn(recall: &Recall<'_, Counting>, prompt: &[u32], answer: [u32; 2]) -> Vec<Vec<f32>> {
         let mut rows = Vec::new();
         let mut state = recall.start(prompt.len(), None).expect("starts");
@@ -231,13 +255,16 @@ mod tests {
             rows.push(row.to_vec());
             Ok(())
         };
-        let feed = |state: &mut Turn<Vec<u32>>, tokens: &[u32], rows_from: usize, take: &mut RowSink<'_>| {
+        let feed = |state: &mut Turn<Tokens>, tokens: &[u32], rows_from: usize, take: &mut RowSink<'_>| {
             recall.feed(&mut [Feed { state, tokens, rows_from }], take).expect("feeds");
         };
         feed(&mut state, a, a.len(), &mut take);
+        recall.pass(&mut state);
         feed(&mut state, b, b.len() - 1, &mut take);
-        for token in answer {
-            feed(&mut state, &[token], 0, &mut take);
+        for (index, token) in answer.into_iter().enumerate() {
+            recall.pass(&mut state);
+            feed(&mut state, &[token, 77], 0, &mut take);
+            recall.truncate(&mut state, prompt.len() + index + 1);
         }
         drop(state);
         recall.keep();
@@ -264,7 +291,7 @@ mod tests {
             let rows = turn(&recall, prompt, [8, 9]);
             assert_eq!(rows, turn(&none, prompt, [8, 9]));
             assert_eq!(recall.reused(), reused, "{prompt:?}");
-            assert_eq!(*source.0.borrow() - before, prompt.len() - reused + 2);
+            assert_eq!(*source.0.borrow() - before, prompt.len() - reused + 4);
             assert_eq!(none.reused(), 0);
         }
         recall.clear();

@@ -326,10 +326,10 @@ fn ready(model: &Model) -> String {
         let tokens = facts.limits.tokens as u64;
         let context = facts.context.map_or("any length".into(), |context| screen::grouped(context as u64));
         text += &format!(
-            "\n       context {context}, {} sequences at once, keys and values of {} tokens ({})",
+            "\n       context {context}, {} sequences at once, {} for keys and values: {} tokens in every layer",
             facts.limits.sequences,
-            screen::grouped(tokens),
-            screen::bytes(tokens.saturating_mul(facts.bytes_per_token))
+            screen::bytes(tokens.saturating_mul(facts.bytes_per_token)),
+            screen::grouped(tokens)
         );
     }
     for adapter in &facts.adapters {

@@ -26,7 +26,7 @@ pub trait BlockSource: LogitsSource {
         0
     }
 
-    /// A block of the past. None: not all of it has been fed.
+    /// A block of the past. None: not all of it has been fed, or not all of it is held any more.
     fn block(&self, state: &Self::State, index: usize) -> Option<Self::Block>;
 
     /// Puts blocks, and the tokens that they were made of, into a sequence without tokens.
@@ -173,6 +173,7 @@ impl<S: BlockSource> Prefixes<S::State> for SourcePrefixes<'_, S> {
         figures.lookups += 1;
         if tokens > 0 {
             self.source.resume(state, &past.tokens[..tokens], &blocks);
+            self.source.pass(state);
             figures.hits += 1;
             figures.reused += tokens as u64;
         }

@@ -15,7 +15,7 @@ pub trait Weight {
 
 /// What a node holds.
 pub trait Payload: Weight {
-    /// Somebody beside the tree holds it: giving it up would free nothing.
+    /// Somebody beside the tree holds all of it: giving it up would free nothing.
     fn is_used(&self) -> bool;
 }
 

@@ -160,18 +160,31 @@ impl<'v, T> Work<'v, T> {
         self.answers.lists().len().max(1)
     }
 
-    /// Tokens whose keys and values it holds, or would if it were begun, the next step's included.
-    pub fn tokens(&self) -> usize {
-        self.ready.held(self.answers.lists().into_iter().map(<[u32]>::len), self.keeps_root())
+    /// Bytes of keys and values that it holds, or would if it were begun, the next step's included, and so many more tokens of
+    /// each sequence.
+    pub fn bytes(&self, more: usize) -> u64 {
+        let lengths = self.answers.lists().into_iter().map(|list| list.len() + more);
+        self.ready.held(lengths, self.keeps_root(), self.reads())
+    }
+
+    /// Whether a step may feed it more than a token of each sequence, guesses apart.
+    fn reads(&self) -> bool {
+        match &self.stage {
+            Stage::Nothing | Stage::Prompt(_) => true,
+            Stage::Answers { strands, .. } => {
+                let wanted = self.answers.wanted(&self.ready);
+                wanted.iter().zip(strands).any(|(wanted, strand)| wanted.until > strand.fed + 1 + wanted.guesses)
+            }
+        }
     }
 
     /// What it wants to feed in the next step; nothing only where the room for reading is used up.
     pub fn parts(&mut self, room: &mut Room) -> Vec<Part<'_, T>> {
         let top = self.scores_prompt();
-        let prompt = &self.ready.prompt.token_ids;
         match &mut self.stage {
             Stage::Nothing => Vec::new(),
             Stage::Prompt(strand) => {
+                let prompt = &self.ready.prompt.token_ids;
                 let wanted = Wanted { list: prompt, offset: 0, until: prompt.len(), guesses: 0, top };
                 room.part(strand, wanted).into_iter().collect()
             }
@@ -272,12 +285,18 @@ impl<'v, T> Work<'v, T> {
     }
 
     /// Takes the draft model's row, if there is one.
-    pub fn take_guess(&mut self, vocab: usize) {
-        if let (Answers::Choices(answers), Stage::Answers { draft: Some(draft), .. }) =
+    pub fn take_guess<S: LogitsSource<State = T>>(&mut self, (source, draft): (&S, &S)) {
+        if let (Answers::Choices(answers), Stage::Answers { draft: Some(strand), .. }) =
             (&mut self.answers, &mut self.stage)
-            && let ([answer], Some(row)) = (answers.as_mut_slice(), draft.rows.pop())
+            && let [answer] = answers.as_mut_slice()
         {
-            answer.guess_from(&self.ready, row, vocab);
+            if strand.fed + answer.guess.count <= answer.tokens.len() {
+                // All that it has read is chosen.
+                draft.pass(&mut strand.state);
+            }
+            if let Some(row) = strand.rows.pop() {
+                answer.guess_from(&self.ready, row, source.vocab());
+            }
         }
     }
 
@@ -298,6 +317,9 @@ impl<'v, T> Work<'v, T> {
                 return Ok(true);
             }
             if done < total {
+                if self.ready.passes() {
+                    strand.pass(around, self.ready.past(&self.ready.prompt.token_ids[..done]));
+                }
                 return Ok(false);
             }
             self.finish_prompt(around)?;
@@ -305,7 +327,7 @@ impl<'v, T> Work<'v, T> {
         match &self.answers {
             Answers::Choices(_) => self.choose(around, on),
             Answers::Beams(_) => self.search(around.source, on),
-            Answers::Found(_) => self.collect(on),
+            Answers::Found(_) => self.collect(around.source, on),
         }
     }
 
@@ -315,6 +337,7 @@ impl<'v, T> Work<'v, T> {
         if let Some(prefixes) = around.prefixes {
             prefixes.keep(&strand.state, self.ready.past(&self.ready.prompt.token_ids));
         }
+        around.source.pass(&mut strand.state);
         if self.read.is_none() {
             self.read = Some(Instant::now());
             let scores = strand.scores.into_iter().map(Some);
@@ -386,9 +409,15 @@ impl<'v, T> Work<'v, T> {
                 strand.keep(around.source, fed);
                 if let (Some(draft), Some(source)) = (draft.as_mut(), around.draft) {
                     draft.keep(source, fed);
+                    source.pass(&mut draft.state);
                 }
             }
             if answer.open && !cancelled {
+                // Where rows are left there are guesses among what is fed.
+                if self.ready.passes() && strand.rows.is_empty() {
+                    let fed = strand.fed;
+                    strand.pass(around, self.ready.past(&answer.tokens[..fed]));
+                }
                 open.push(strand);
             } else if let Some(prefixes) = around.prefixes {
                 // The next turn of a conversation begins with it.
@@ -409,6 +438,7 @@ impl<'v, T> Work<'v, T> {
         else {
             return Ok(false);
         };
+        strands.iter_mut().for_each(|strand| source.pass(&mut strand.state));
         if strands.iter().any(|strand| strand.rows.is_empty()) {
             return Ok(false);
         }
@@ -424,14 +454,15 @@ impl<'v, T> Work<'v, T> {
             Some(root) => self.branch(source, root)?,
             None => self.stage = Stage::Nothing,
         }
-        self.collect(on)
+        self.collect(source, on)
     }
 
     /// The found sequences are complete when each has been read to its last token but one.
-    fn collect(&mut self, on: &mut Handler<'_>) -> Result<bool, Error> {
+    fn collect<S: LogitsSource<State = T>>(&mut self, source: &S, on: &mut Handler<'_>) -> Result<bool, Error> {
         let Answers::Found(choices) = &mut self.answers else { return Ok(false) };
         if let Stage::Answers { strands, .. } = &mut self.stage {
             strands.iter_mut().try_for_each(Strand::check)?;
+            strands.iter_mut().for_each(|strand| source.pass(&mut strand.state));
             let mut both = strands.iter().zip(choices.iter());
             if both.any(|(strand, choice)| strand.scores.len() < choice.token_ids.len()) {
                 return Ok(false);

@@ -1,8 +1,11 @@
 //! One sequence of a request as it is fed: its prompt, or one of the answers to it.
 
+use super::Around;
 use crate::error::Error;
 use crate::logprobs::{Distribution, TokenLogprob};
+use crate::prefix::Past;
 use crate::source::{Feed, LogitsSource};
+use attend_nn::BLOCK_TOKENS;
 
 /// A sequence with its past. The tokens to feed are in a list that the owner keeps: the prompt's, or those generated after it.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub(crate) struct Strand<T> {
     pub rows: Vec<Vec<f32>>,
     /// Log-probabilities of the list's tokens from the second on, where they are wanted.
     pub scores: Vec<TokenLogprob>,
+    /// Tokens of the list as far as they were kept for others.
+    kept: usize,
     failure: Option<Error>,
 }
 
@@ -62,7 +67,17 @@ impl<T> Strand<T> {
 
     /// One whose state holds `fed` of its list's tokens.
     pub fn fed(state: T, fed: usize) -> Strand<T> {
-        Strand { state, fed, rows: Vec::new(), scores: Vec::new(), failure: None }
+        Strand { state, fed, rows: Vec::new(), scores: Vec::new(), kept: fed, failure: None }
+    }
+
+    /// Lets the source give back what no later token sees, as none of those that are fed will be taken back. Whole blocks of
+    /// `past`, which is fed, are kept for others before.
+    pub fn pass<S: LogitsSource<State = T>>(&mut self, around: Around<'_, S>, past: Past<'_>) {
+        if let Some(prefixes) = around.prefixes.filter(|_| self.fed / BLOCK_TOKENS > self.kept / BLOCK_TOKENS) {
+            prefixes.keep(&self.state, past);
+            self.kept = self.fed;
+        }
+        around.source.pass(&mut self.state);
     }
 
     /// Whether it feeds one token and guesses behind it: nothing has to be read before its next token is drawn.

@@ -7,6 +7,7 @@ mod models;
 mod prefix;
 mod support;
 mod variants;
+mod windows;
 
 use attend_engine::generate::generate_all;
 use attend_engine::source::{Feed, LogitsSource, RowSink};

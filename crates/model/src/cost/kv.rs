@@ -1,25 +1,19 @@
 //! Bytes of keys and values.
 
 use attend_kernels::{DType, Mask};
-use attend_nn::BLOCK_TOKENS;
 use attend_nn::KvTypes;
 use attend_nn::spec::{Attention, Body, ModelSpec, Stack};
 
 /// Bytes that one more token takes in the KV cache of the decoder (or only) stack, while every window still fills;
 /// 0 for an encoder. The unit is bytes per token of one sequence.
 pub fn kv_bytes_per_token(spec: &ModelSpec, types: KvTypes) -> u64 {
-    decoder(spec).map_or(0, |stack| stack.layers.iter().map(|layer| bytes(&layer.attention, types)).sum())
+    cached(spec).map(|attention| bytes(attention, types)).sum()
 }
 
 /// Bytes of the KV cache of one sequence of `tokens` tokens, where a window never counts more than it sees.
 pub fn kv_bytes(spec: &ModelSpec, tokens: u64, types: KvTypes) -> u64 {
-    sum(spec, types, |mask| seen(mask, tokens))
-}
-
-/// Bytes of the cache's blocks that one sequence of `tokens` tokens holds: whole blocks, and of every token, since the
-/// cache keeps what a window has passed.
-pub fn held_bytes(spec: &ModelSpec, tokens: u64, types: KvTypes) -> u64 {
-    sum(spec, types, |_| tokens.next_multiple_of(BLOCK_TOKENS as u64))
+    let layer = |attention: &Attention| bytes(attention, types).saturating_mul(seen(attention.mask, tokens));
+    cached(spec).fold(0u64, |sum, attention| sum.saturating_add(layer(attention)))
 }
 
 /// The last tokens whose keys the next one may see.
@@ -31,10 +25,9 @@ fn seen(mask: Mask, tokens: u64) -> u64 {
     }
 }
 
-fn sum(spec: &ModelSpec, types: KvTypes, tokens: impl Fn(Mask) -> u64) -> u64 {
-    let layer = |attention: &Attention| bytes(attention, types).saturating_mul(tokens(attention.mask));
-    decoder(spec)
-        .map_or(0, |stack| stack.layers.iter().fold(0u64, |sum, next| sum.saturating_add(layer(&next.attention))))
+/// The attentions that keep keys and values of their own tokens, a layer each.
+pub(super) fn cached(spec: &ModelSpec) -> impl Iterator<Item = &Attention> {
+    decoder(spec).into_iter().flat_map(|stack| &stack.layers).map(|layer| &layer.attention)
 }
 
 /// The stack that keeps a cache.

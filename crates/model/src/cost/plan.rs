@@ -1,7 +1,7 @@
 //! What one way of using a model costs.
 
 use super::weights::{Streamed, WeightTypes};
-use super::{activations, flops, kv, weights};
+use super::{activations, flops, held, kv, weights};
 use attend_nn::spec::{Body, ModelSpec};
 use attend_nn::{BLOCK_TOKENS, KvTypes};
 use serde::Serialize;
@@ -34,7 +34,8 @@ pub struct Plan {
     pub cross_bytes_per_source_token: u64,
     /// Keys and values of all requests, each as long as the context.
     pub kv_cache_bytes: u64,
-    /// The same in the blocks that the cache really holds.
+    /// The same in the blocks that the cache really holds, and while they are the most: when a chunk of a prompt is read, a
+    /// window holds the chunk and what its first token sees.
     pub kv_held_bytes: u64,
     /// The most that a step of reading a prompt takes beside weights and the whole cache.
     pub activation_bytes: u64,
@@ -148,7 +149,7 @@ impl Planner<'_> {
     fn held_bytes(&self, usage: &Usage) -> u64 {
         let source = usage.source.next_multiple_of(BLOCK_TOKENS) as u64;
         let cross = kv::cross_bytes_per_token(self.spec, usage.kv).saturating_mul(source);
-        kv::held_bytes(self.spec, usage.context as u64, usage.kv).saturating_add(cross)
+        held::held_bytes(self.spec, usage.context as u64, usage.batch, usage.kv).saturating_add(cross)
     }
 
     /// What the largest step takes beyond the caches of all requests: a chunk at the end of the context (of an encoder,

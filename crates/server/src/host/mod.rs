@@ -511,6 +511,6 @@ fn live(
         scope.spawn(|| prepare::warm(&tools));
         drop(sender);
         tell(Ok(facts));
-        Turns::new(schedule, Some(&tools), inbox, (figures, health, bytes_per_token)).run();
+        Turns::new(schedule, Some(&tools), inbox, (figures, health)).run();
     });
 }

@@ -273,9 +273,9 @@ fn limits(engine: &mut Engine<'_>, memory: Option<u64>) -> Result<Limits, String
 }
 
 fn within(engine: &mut Engine<'_>, limits: Limits) -> Limits {
-    // Whole blocks, of which the last has room for the token that comes next.
-    let longest = (limits.tokens / BLOCK_TOKENS * BLOCK_TOKENS).saturating_sub(1).max(1);
-    let context = &mut engine.surroundings_mut().context;
-    *context = Some(context.map_or(longest, |context| context.min(longest)));
+    if let Some(longest) = engine.longest(limits) {
+        let (longest, context) = (longest.max(1), &mut engine.surroundings_mut().context);
+        *context = Some(context.map_or(longest, |context| context.min(longest)));
+    }
     limits
 }

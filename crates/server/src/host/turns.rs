@@ -33,7 +33,6 @@ pub struct Turns<'a, S: LogitsSource> {
     pub inbox: Receiver<Prepared<'a>>,
     pub figures: ModelFigures,
     pub health: Arc<Health>,
-    pub bytes_per_token: u64,
     state: State<'a>,
 }
 
@@ -67,9 +66,9 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
         schedule: Option<Schedule<'a, S>>,
         tools: Option<&'a Tools<'a>>,
         inbox: Receiver<Prepared<'a>>,
-        (figures, health, bytes_per_token): (ModelFigures, Arc<Health>, u64),
+        (figures, health): (ModelFigures, Arc<Health>),
     ) -> Turns<'a, S> {
-        Turns { schedule, tools, inbox, figures, health, bytes_per_token, state: State::default() }
+        Turns { schedule, tools, inbox, figures, health, state: State::default() }
     }
 
     /// Works until no request can come any more.
@@ -196,7 +195,7 @@ impl<'a, S: LogitsSource> Turns<'a, S> {
         let begun = self.state.open.values().filter(|entry| entry.place.is_none()).count();
         self.figures.running.set(begun as i64);
         self.figures.kv_tokens.set(load.tokens as i64);
-        self.figures.kv_bytes.set((load.tokens as u64).saturating_mul(self.bytes_per_token) as i64);
+        self.figures.kv_bytes.set(i64::try_from(load.bytes).unwrap_or(i64::MAX));
         self.figures.preemptions.inc_by(load.preempted - self.state.preempted);
         self.state.preempted = load.preempted;
         let engine = self.tools.and_then(|tools| tools.engine.as_ref());

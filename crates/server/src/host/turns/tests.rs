@@ -83,7 +83,7 @@ fn run(requests: &[(&[u32], usize)], sequences: usize) -> (Vec<UnboundedReceiver
     drop(sender);
     let limits = Limits { sequences, tokens: 1 << 20 };
     let schedule = Schedule::new(&Trap, None, &around, limits);
-    Turns::new(Some(schedule), None, inbox, (figures.clone(), Arc::clone(&health), 1)).run();
+    Turns::new(Some(schedule), None, inbox, (figures.clone(), Arc::clone(&health))).run();
     (heard, health, figures)
 }
 
@@ -143,6 +143,6 @@ fn who_left_is_forgotten() {
     }
     drop(sender);
     let schedule = Schedule::new(&Trap, None, &around, Limits::default());
-    Turns::new(Some(schedule), None, inbox, (figures.clone(), Arc::default(), 1)).run();
+    Turns::new(Some(schedule), None, inbox, (figures.clone(), Arc::default())).run();
     assert_eq!(figures.generated_tokens.get(), 0);
 }

@@ -145,6 +145,7 @@ impl Maker {
                     _ => json!([]),
                 }
             }
+            "lora" => (0..self.random.below(3)).map(|_| self.object("lora")).collect(),
             "ids" => (0..self.random.below(9)).map(|_| json!(self.random.below(110))).collect(),
             _ => (0..self.random.below(6)).map(|_| json!(self.text())).collect(),
         }
@@ -168,6 +169,7 @@ impl Maker {
         }
         let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
         match name {
+            "lora" => json!({"id": self.random.below(3), "scale": self.random.unit() * 3.0}),
             "stream_options" => json!({"include_usage": self.chance(70)}),
             "logit_bias" => json!({self.random.below(100).to_string(): self.random.below(200) as f64 - 100.0}),
             "response_format" => match self.random.below(3) {
@@ -235,7 +237,10 @@ impl Maker {
             let method = self.one(&["GET", "GET", "GET", "DELETE", "POST", "PUT"]).to_owned();
             return (format!("{method} {path}"), request(&method, path, &kept, b""));
         }
-        let body = self.body(schema).to_string();
+        let body = match schema.get("properties") {
+            Some(_) => self.body(schema).to_string(),
+            None => self.value("lora", schema).to_string(),
+        };
         (format!("{path} {body}"), request("POST", path, &kept, body.as_bytes()))
     }
 }

@@ -57,6 +57,8 @@ fn common() -> Vec<Field> {
     let named = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
     vec![
         ("priority", [json!(-3), json!(1000)], false),
+        // There is no adapter whose strength could be said.
+        ("lora", [json!([]), json!([])], false),
         ("stream_options", [json!({"include_usage": true}), json!({"include_usage": false})], false),
         ("response_format", [json!({"type": "json_object"}), named], false),
         ("structured_outputs", [json!({"regex": "[a-z]{2}"}), json!({"choice": ["ab", "c"]})], false),

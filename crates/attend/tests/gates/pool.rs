@@ -5,7 +5,7 @@
 //! machine (a step costs as much as its rows and [`FIXED`] more, for the weights that it reads), and in the full gate also in
 //! time of the processor, all on one thread, so that it does not count who else uses the machine.
 
-use crate::serving::{SIZE, alone, decoder, report};
+use crate::serving::{SIZE, alone, decoder, processor_seconds, report};
 use attend::engine::source::LogitsSource;
 use attend::engine::{
     Choice, Engine, EngineOptions, GenerateOptions, Limits, OnStep, Output, PrefixCache, Prompt, Schedule,
@@ -88,13 +88,6 @@ fn said(output: &Output) -> Said {
     let bits = |choice: &Choice| choice.logprobs.iter().map(|one| one.logprob.to_bits()).collect();
     let read = output.prompt_logprobs.iter().flatten().flatten().map(|one| one.logprob.to_bits()).collect();
     (output.choices.iter().map(|choice| (choice.token_ids.clone(), bits(choice))).collect(), read)
-}
-
-/// Seconds of the processor that this thread has had.
-fn processor_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("this thread");
-    let nanoseconds: f64 = text.split(' ').next().and_then(|first| first.parse().ok()).expect("a number");
-    nanoseconds / 1e9
 }
 
 /// An answer, and what passed between its request and its end: rows, and seconds of the processor.

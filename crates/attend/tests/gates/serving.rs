@@ -204,6 +204,15 @@ pub fn figure(text: &str, name: &str) -> f64 {
     lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
 }
 
+/// Seconds of the processor that this thread has had.
+pub fn processor_seconds() -> f64 {
+    // The system counts a thread's time when it stops, and else only now and then.
+    thread::sleep(Duration::from_nanos(1));
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("this thread");
+    let nanoseconds: f64 = text.split(' ').next().and_then(|first| first.parse().ok()).expect("a number");
+    nanoseconds / 1e9
+}
+
 /// Ends others' work when it is dropped, also where a test fails, whose scope would wait for them.
 pub struct Over<'o>(pub &'o AtomicBool);
 

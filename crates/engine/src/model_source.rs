@@ -368,6 +368,10 @@ impl LogitsSource for ModelSource<'_> {
         self.spec().output_stack().embed.vocab
     }
 
+    fn source_vocab(&self) -> usize {
+        self.spec().stacks().first().map_or(0, |(_, _, stack)| stack.embed.vocab)
+    }
+
     fn start(&self, prompt_len: usize, encoder_ids: Option<&[u32]>) -> Result<SequenceState, Error> {
         let start = Start { prompt_len, encoder_ids, variant: None };
         let memory = self.encode(&[encoder_ids], None)?.pop().flatten();

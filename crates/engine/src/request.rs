@@ -222,6 +222,7 @@ pub(crate) fn check_prompt<S: LogitsSource>(
         return Err(Error::EmptyPrompt);
     }
     validate::ids("the prompt", &prompt.token_ids, source.input_vocab())?;
+    validate::ids("the source", prompt.encoder_ids.as_deref().unwrap_or_default(), source.source_vocab())?;
     let Some(context) = around.context else { return Ok(()) };
     let encoder = prompt.encoder_ids.as_ref().map_or(0, Vec::len);
     if encoder > context {

@@ -15,6 +15,11 @@ pub trait LogitsSource {
     /// Tokens of the input vocabulary of the decoder (or only) stack.
     fn input_vocab(&self) -> usize;
 
+    /// Tokens that the encoder can read, where there is one.
+    fn source_vocab(&self) -> usize {
+        self.input_vocab()
+    }
+
     /// A sequence without tokens. `prompt_len` is how many will be fed before the first is generated, which
     /// length-dependent positions need to know; `encoder_ids` is the source of an encoder-decoder.
     fn start(&self, prompt_len: usize, encoder_ids: Option<&[u32]>) -> Result<Self::State, Error>;

@@ -18,6 +18,7 @@ use common::Script;
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 fn loaded(path: &Path) -> Loaded {
     let options = LoadOptions { compute: Compute::F32, ..LoadOptions::default() };
@@ -84,6 +85,23 @@ fn a_missing_start_is_the_familys_default_or_an_error() {
     });
     let error = start(nothing.path()).expect_err("refused").to_string();
     assert!(error.contains("config.json: `decoder_start_token_id`") && error.contains("is missing"), "{error}");
+}
+
+/// A source with tokens that the encoder's table does not have is refused before anything is computed.
+#[test]
+fn a_source_beyond_the_vocabulary_is_refused() {
+    for case in ["t5-v1.0", "bart", "fsmt"] {
+        let loaded = loaded(&golden_root().join(case));
+        let vocab = loaded.model.spec().stacks()[0].2.embed.vocab as u32;
+        for id in [vocab, u32::MAX] {
+            let prompt = Prompt::source([7, id, 2]);
+            let ready = engine(&loaded, None).ready(prompt, Arc::new(GenerateOptions::default()));
+            let error = ready.map(|_| ()).expect_err("refused");
+            assert!(matches!(error, Error::TokenId { place: "the source", id: found, .. } if found == id), "{error}");
+        }
+        let fits = engine(&loaded, None).ready(Prompt::source([vocab - 1]), Arc::new(GenerateOptions::default()));
+        assert!(fits.is_ok(), "{case}");
+    }
 }
 
 /// After the start token, `a` or `b` or the end; `a` likes to go on, `b` to end. Token 0 never comes.

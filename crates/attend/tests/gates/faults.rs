@@ -324,5 +324,6 @@ fn l7_injected_faults_in_small() {
 #[test]
 #[ignore = "takes minutes"]
 fn l7_injected_faults() {
-    l7(100, SLOW * 5 / 4, true);
+    // The machine may be faster later than it was when this was measured.
+    l7(100, SLOW * 7 / 4, true);
 }

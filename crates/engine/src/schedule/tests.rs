@@ -337,10 +337,10 @@ fn a_prompt_is_read_at_the_pace_of_those_that_go_on() {
         let mut schedule = Schedule::new(&source, None, &around, Limits::default());
         if even {
             schedule = schedule.with_even_steps();
-            // A token that is read takes a second, and a step of one sequence twenty.
+            // A token that is read takes a second, and a step of one sequence forty.
             let company = Company { going_on: 0, reading: 1, plain: None };
             schedule.pace.as_mut().expect("even").learn(100, company, Duration::from_secs(100));
-            let took = Duration::from_secs(20);
+            let took = Duration::from_secs(40);
             schedule.prices.learn(Step { sequences: 1, guesses: 0, took, drafting: None });
         }
         schedule.add_ready(0, ready(&around, 30, 1));

@@ -280,10 +280,13 @@ fn matchers_stay_within_their_memory_together() {
     schedule.add_ready(2, ready(&around, 40, 1));
     let (mut ended, mut alone_steps) = (Vec::new(), 0);
     while !schedule.is_idle() {
+        let full = around.grammars.is_over();
         let (tokens, mut over) = step(&mut schedule);
+        assert!(!full || tokens[1] == 0 || tokens[0] == 0, "only one of them goes on where there is no room");
         assert!(tokens[2] > 0 || schedule.counts().0 < 3, "whoever is held to nothing goes on");
         alone_steps += usize::from(tokens[0] > 0 && tokens[1] == 0);
-        assert!(around.grammars.held() <= limit + 2 * 3000, "{} bytes", around.grammars.held());
+        // The first one goes on until it ends, however much it has; when masks come decides how much the other has by then.
+        assert!(around.grammars.held() <= limit + 30 * 3000, "{} bytes", around.grammars.held());
         ended.append(&mut over);
     }
     assert!(alone_steps > 5, "the second waited {alone_steps} steps");

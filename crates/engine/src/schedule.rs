@@ -266,15 +266,8 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
             entry.suspected = Some(entry.work.generated());
             entry.work.put_back();
         });
-        for (rank, mut entry) in std::mem::take(&mut self.running) {
-            match self.alone(entry.work.start()) {
-                Ok(state) => {
-                    entry.work.begin(state, self.prefixes.as_deref());
-                    self.running.push((rank, entry));
-                }
-                Err(error) => ended.push((entry.key, Err(error))),
-            }
-        }
+        let all = std::mem::take(&mut self.running);
+        ended.append(&mut self.start(all));
     }
 
     /// Puts back the least urgent, of equal ones the youngest, as long as the next step would hold too much.
@@ -420,9 +413,11 @@ impl<'a, S: LogitsSource> Schedule<'a, S> {
     }
 
     fn company(&self) -> Company {
-        let works = || self.running.iter().map(|(_, entry)| &entry.work);
-        let going_on = works().map(Work::going_on).sum();
-        let reading = works().filter(|work| work.going_on() == 0).count();
+        let (mut going_on, mut reading) = (0, 0);
+        for own in self.running.iter().map(|(_, entry)| entry.work.going_on()) {
+            going_on += own;
+            reading += usize::from(own == 0);
+        }
         Company { going_on, reading, plain: self.prices.plain(going_on) }
     }
 }

@@ -82,7 +82,7 @@ impl<T> Strand<T> {
 
     /// Whether it feeds one token and guesses behind it: nothing has to be read before its next token is drawn.
     pub fn goes_on(&self, wanted: &Wanted<'_>) -> bool {
-        wanted.until - self.fed <= 1 + wanted.guesses
+        wanted.until <= self.fed + 1 + wanted.guesses
     }
 
     /// Takes the next tokens to a step, at most `most` of them.

@@ -18,6 +18,7 @@ mod prefix;
 mod seats;
 mod states;
 mod streams;
+mod strict;
 mod support;
 mod tasks;
 mod transport;

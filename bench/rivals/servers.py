@@ -140,7 +140,10 @@ def servers(options, folder):
     found = []
     threads = {"OMP_NUM_THREADS": str(options.threads)}
     if options.gguf:
-        found.append(attend("Attend, " + os.path.basename(options.gguf), options.gguf, options))
+        name = "Attend, " + os.path.basename(options.gguf)
+        found.append(attend(name, options.gguf, options))
+        # As few at once as suit those who want their tokens evenly and would rather wait for the first one.
+        found.append(attend(name + ", --parallel 4", options.gguf, options, "--parallel", "4"))
         if "RIVAL_LLAMA" in os.environ:
             python = rivals.environment("llama", folder)
             command = [python, "-m", "llama_cpp.server", "--model", options.gguf, "--port", "{port}", "--n_ctx", "4096"]
@@ -169,7 +172,7 @@ def servers(options, folder):
         exported = rivals.prepare(rivals.RIVALS["onnxruntime"], options.encoder, folder)
         python = exported and rivals.environment("onnxruntime", folder)
         if python:
-            for setting in ("int8", "int8,together", "f32,together"):
+            for setting in ("int8", "int8,together", "f32", "f32,together"):
                 script = os.path.join(HERE, "onnxruntime_server.py")
                 command = [python, script, options.encoder, exported, setting, "{port}", str(options.threads)]
                 found.append(Server(f"ONNX Runtime ({setting})", command, threads, vectors=True))

@@ -33,5 +33,5 @@ pub use front::serve::{Options, Server, stop_signal};
 pub use front::tls::Tls;
 pub use host::adapter::AdapterAt;
 pub use host::roster::{Keep, Offer, Policy, Tell};
-pub use host::{Loader, Model, Parts};
+pub use host::{Bounds, Loader, Model, Parts};
 pub use limits::Limits;

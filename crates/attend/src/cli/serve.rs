@@ -7,13 +7,14 @@ use super::session::{self, Session};
 use super::{error, screen, values};
 use crate::models::{self, DEFAULT_MODEL, Folder, Found};
 use anyhow::{Context, Result, anyhow};
-use attend_server::{AdapterAt, Keys, Limits, Listen, Loader, Log, Model, Options, Parts, Server, Tls};
+use attend_server::{AdapterAt, Bounds, Keys, Limits, Listen, Loader, Log, Model, Options, Parts, Server, Tls};
 use attend_server::{Keep, Offer, Policy, Tell};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::net::ToSocketAddrs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,10 @@ pub struct ServeArgs {
     /// quarter of it]
     #[arg(long, value_name = "BYTES", value_parser = values::size_or_none)]
     pub prefix_cache: Option<u64>,
+    /// The most answers of each model that are made at once, beams and alternatives counted; fewer are quicker each, and more
+    /// wait [default: 64]
+    #[arg(long, value_name = "N", value_parser = values::at_least_one, allow_negative_numbers = true)]
+    pub parallel: Option<usize>,
     /// A smaller model with the same vocabulary that guesses what the first one will say
     #[arg(long, value_name = "MODEL")]
     pub draft: Option<OsString>,
@@ -287,9 +292,14 @@ fn size(model: &OsStr) -> Option<u64> {
 
 /// How a model is brought into memory, on its own thread.
 fn loader(args: &ServeArgs, model: OsString, draft: Option<OsString>) -> Loader {
-    let (compute, memory) = (args.compute.clone(), (args.kv_memory, args.prefix_cache));
+    let compute = args.compute.clone();
+    let bounds = Bounds {
+        kv_memory: args.kv_memory,
+        prefix_cache: args.prefix_cache,
+        parallel: args.parallel.and_then(NonZeroUsize::new),
+    };
     Box::new(move || {
-        let parts = parts(&model, &compute, memory).and_then(|parts| {
+        let parts = parts(&model, &compute, bounds).and_then(|parts| {
             let draft = draft.as_ref().map(|draft| {
                 let parts = parts_of_draft(draft, &compute).context("--draft")?;
                 Ok::<_, anyhow::Error>(Box::new(parts))
@@ -300,18 +310,14 @@ fn loader(args: &ServeArgs, model: OsString, draft: Option<OsString>) -> Loader 
     })
 }
 
-fn parts(
-    model: &OsString,
-    compute: &ComputeArgs,
-    (kv_memory, prefix_cache): (Option<u64>, Option<u64>),
-) -> Result<Parts> {
+fn parts(model: &OsString, compute: &ComputeArgs, bounds: Bounds) -> Result<Parts> {
     let Session { loaded, tokenizer, template, .. } = session::open(&ModelArg { model: Some(model.clone()) }, compute)?;
     let (tokenizer, options) = (Arc::new(tokenizer), session::engine_options(compute));
-    Ok(Parts { loaded, tokenizer, template, draft: None, options, kv_memory, prefix_cache })
+    Ok(Parts { loaded, tokenizer, template, draft: None, options, bounds })
 }
 
 fn parts_of_draft(draft: &OsString, compute: &ComputeArgs) -> Result<Parts> {
-    parts(draft, &session::draft_compute(compute), (None, None))
+    parts(draft, &session::draft_compute(compute), Bounds::default())
 }
 
 /// What a loaded model can hold.

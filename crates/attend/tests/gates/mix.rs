@@ -9,7 +9,9 @@ use attend::model::{LoadOptions, load};
 use attend::nn::KvTypes;
 use attend::text::Tokenizer;
 use attend_testkit::golden::Random;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
@@ -22,6 +24,21 @@ pub struct Exchange {
     pub prompt: Vec<u32>,
     pub tokens: usize,
     pub text: String,
+    /// The request for a stream over a connection that is kept, made once: a client must not take the server's cores.
+    streamed: Vec<u8>,
+}
+
+/// What is read of an event.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow)]
+    choices: [Said<'a>; 1],
+}
+
+#[derive(Deserialize)]
+struct Said<'a> {
+    #[serde(borrow)]
+    text: Cow<'a, str>,
 }
 
 impl Exchange {
@@ -57,7 +74,9 @@ pub fn exchanges(model: &Path, count: usize, tokens: std::ops::Range<usize>) -> 
         (options.length.max_tokens, options.length.ignore_eos) = (Some(tokens), true);
         let asked = Prompt::tokens(prompt.clone());
         let output = engine.generate(asked, &options, &mut |_| ControlFlow::Continue(())).expect("an answer");
-        all.push(Exchange { prompt, tokens, text: output.choices[0].text.clone() });
+        let mut exchange = Exchange { prompt, tokens, text: output.choices[0].text.clone(), streamed: Vec::new() };
+        exchange.streamed = exchange.bytes(true, "keep-alive");
+        all.push(exchange);
     }
     all
 }
@@ -87,7 +106,7 @@ impl Client {
     pub fn stream(&mut self, exchange: &Exchange) -> Seen {
         let mut reader = self.reader.take().unwrap_or_else(|| BufReader::new(connect(self.address)));
         let begun = Instant::now();
-        reader.get_mut().write_all(&exchange.bytes(true, "keep-alive")).expect("sent");
+        reader.get_mut().write_all(&exchange.streamed).expect("sent");
         let (status, length) = head(&mut reader);
         let first = begun.elapsed();
         if status != 200 {
@@ -99,18 +118,20 @@ impl Client {
         let (mut text, mut rest, mut ended, mut times) = (String::new(), String::new(), false, Vec::new());
         while let Some(bytes) = chunk(&mut reader) {
             rest += std::str::from_utf8(&bytes).expect("whole characters");
-            while let Some((event, behind)) = rest.split_once("\n\n") {
+            let mut left = rest.as_str();
+            while let Some((event, behind)) = left.split_once("\n\n") {
                 assert!(!ended, "nothing follows the end: {event}");
                 let data = event.strip_prefix("data: ").expect("an event");
                 if data == "[DONE]" {
                     ended = true;
                 } else {
-                    let event: Value = serde_json::from_str(data).expect("JSON");
-                    text += event["choices"][0]["text"].as_str().expect("a text");
+                    let Event { choices: [said] } = serde_json::from_str(data).expect("an event");
+                    text += &said.text;
                     times.push(begun.elapsed());
                 }
-                rest = behind.to_owned();
+                left = behind;
             }
+            rest = left.to_owned();
         }
         assert!(ended, "the stream was cut: {text}");
         assert_eq!(text, exchange.text, "what is streamed is what the library answers alone");

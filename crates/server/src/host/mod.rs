@@ -11,7 +11,7 @@ mod tools;
 mod toolset;
 mod turns;
 
-pub use tools::{Parts, Tools, no_infill};
+pub use tools::{Bounds, Parts, Tools, no_infill};
 pub use toolset::Toolset;
 
 use crate::failure::Failure;

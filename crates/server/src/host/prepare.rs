@@ -122,7 +122,13 @@ fn answers(tools: &Tools<'_>, ask: Generate, variant: Option<&Variant>) -> Resul
 fn fitting(tools: &Tools<'_>, ready: Ready, options: &GenerateOptions) -> Result<Ready, attend_engine::Error> {
     let (needed, held) = (ready.most_tokens(), tools.limits.tokens);
     let sequences = options.length.n.max(options.beam.num_beams);
-    if needed <= held && sequences <= tools.limits.sequences {
+    if sequences > tools.limits.sequences {
+        return Err(attend_engine::Error::Unsupported(format!(
+            "{sequences} answers of a prompt are wanted side by side, and this server makes at most {} at once",
+            tools.limits.sequences
+        )));
+    }
+    if needed <= held {
         return Ok(ready);
     }
     Err(attend_engine::Error::Unsupported(format!(

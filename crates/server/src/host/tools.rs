@@ -10,6 +10,7 @@ use attend_engine::{Engine, EngineOptions, Limits, PrefixCache, Prompt, Variant}
 use attend_model::{Adapter, Loaded};
 use attend_nn::BLOCK_TOKENS;
 use attend_text::{ChatTemplate, EncodeOptions, Form, Infill, Render, Tokenizer};
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,10 +23,18 @@ pub struct Parts {
     /// A smaller model that guesses ahead.
     pub draft: Option<Box<Parts>>,
     pub options: EngineOptions,
-    /// The most bytes of keys and values; None: as [`Engine::limits`].
+    pub bounds: Bounds,
+}
+
+/// The most that a model may hold of its requests. None: as is usual.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bounds {
+    /// Bytes of keys and values. Usual: as [`Engine::limits`].
     pub kv_memory: Option<u64>,
-    /// The most bytes of them that are kept for requests that begin alike, beside those; 0: none. None: a quarter as many.
+    /// Bytes of them that are kept for requests that begin alike, beside those; 0: none. Usual: a quarter as many.
     pub prefix_cache: Option<u64>,
+    /// Sequences that are worked on at once: choices and beams of all requests together. Usual: as [`Limits`].
+    pub parallel: Option<NonZeroUsize>,
 }
 
 /// The tasks of a model. What it has not the parts for is none.
@@ -57,12 +66,12 @@ impl<'m> Tools<'m> {
         let mut engine =
             engine.map(|engine| engine.with_draft(draft)).transpose().map_err(|error| error.to_string())?;
         let limits = match &mut engine {
-            Some(engine) => limits(engine, parts.kv_memory)?,
+            Some(engine) => limits(engine, parts.bounds)?,
             None => Limits::default(),
         };
         let engine = engine.map(|engine| {
             let quarter = (limits.tokens as u64).saturating_mul(engine.bytes_per_token()) / 4;
-            let bytes = parts.prefix_cache.unwrap_or(quarter);
+            let bytes = parts.bounds.prefix_cache.unwrap_or(quarter);
             engine.with_prefix_cache((bytes > 0).then(|| PrefixCache::new(bytes)))
         });
         let step = if engine.is_some() { SHARED_STEP } else { OWN_STEP };
@@ -120,7 +129,7 @@ impl<'m> Tools<'m> {
     pub fn most_kept(&self) -> u64 {
         let Some(engine) = &self.engine else { return 0 };
         let held = (self.limits.tokens as u64).saturating_mul(engine.bytes_per_token());
-        held.saturating_add(self.parts.prefix_cache.unwrap_or(held / 4))
+        held.saturating_add(self.parts.bounds.prefix_cache.unwrap_or(held / 4))
     }
 
     /// The engine, for requests of text.
@@ -261,9 +270,10 @@ pub fn engine(parts: &Parts) -> Result<Engine<'_>, String> {
 }
 
 /// How much is worked on at once. A sequence is never longer than what the memory for keys and values holds.
-fn limits(engine: &mut Engine<'_>, memory: Option<u64>) -> Result<Limits, String> {
-    let usual = engine.limits();
-    let Some(bytes) = memory else { return Ok(within(engine, usual)) };
+fn limits(engine: &mut Engine<'_>, bounds: Bounds) -> Result<Limits, String> {
+    let mut usual = engine.limits();
+    usual.sequences = bounds.parallel.map_or(usual.sequences, NonZeroUsize::get);
+    let Some(bytes) = bounds.kv_memory else { return Ok(within(engine, usual)) };
     let tokens = usize::try_from(bytes / engine.bytes_per_token().max(1)).unwrap_or(usize::MAX);
     if tokens < BLOCK_TOKENS {
         let least = engine.bytes_per_token().saturating_mul(BLOCK_TOKENS as u64);

@@ -5,7 +5,7 @@ use crate::client::{Answer, chunk, connect, read_head, request, send};
 use crate::openai::{streamed, whole, with};
 use crate::support::{BYTES_PER_TOKEN, Serving, Setup, loader, parts, tiny, tiny_setup};
 use attend_model::Adapter;
-use attend_server::{AdapterAt, Keys, Loader, Parts};
+use attend_server::{AdapterAt, Bounds, Keys, Loader, Parts};
 use attend_testkit::files::safetensors::Tensor;
 use attend_testkit::files::{Files, Random, adapter, write_all};
 use serde_json::{Value, json};
@@ -81,8 +81,9 @@ fn every_name_answers_as_a_model_of_its_own() {
     // Hardly room for two: requests are put back and begun anew.
     let folder = tiny(json!({}));
     let path = folder.path().to_owned();
-    let loader: Loader =
-        Box::new(move || Ok(Parts { prefix_cache: Some(1 << 20), ..parts(&path, Some(4 * 64 * BYTES_PER_TOKEN)) }));
+    let kv_memory = Some(4 * 64 * BYTES_PER_TOKEN);
+    let bounds = Bounds { kv_memory, prefix_cache: Some(1 << 20), ..Bounds::default() };
+    let loader: Loader = Box::new(move || Ok(Parts { bounds, ..parts(&path, None) }));
     let mut setup = Setup::new(vec![("tiny", loader)]);
     setup.adapters = ADAPTERS.iter().map(|(name, ..)| at(shelf.path(), name)).collect();
     let serving = setup.ready();

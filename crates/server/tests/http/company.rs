@@ -2,10 +2,12 @@
 
 use crate::client::{self, chunk, connect, request};
 use crate::openai::{streamed, whole, with};
-use crate::support::{BYTES_PER_TOKEN, Setup, golden_encoder, loader, tiny, tiny_server, tiny_setup};
+use crate::support::{BYTES_PER_TOKEN, Setup, golden_encoder, loader, parts, tiny, tiny_server, tiny_setup};
+use attend_server::{Bounds, Loader, Parts};
 use attend_testkit::files::Random;
 use serde_json::{Value, json};
 use std::io::{BufReader, Write};
+use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
@@ -60,6 +62,30 @@ fn neighbours_change_nothing() {
         assert_eq!(serving.figure("preemptions_total") > 0.0, preempts, "{}", serving.get("/metrics").body);
         serving.until_idle();
     }
+}
+
+/// Where at most two answers are made at once a third one waits, and three of one request are refused.
+#[test]
+fn no_more_at_once_than_is_allowed() {
+    let folder = tiny(json!({"max_position_embeddings": 1024}));
+    let path = folder.path().to_owned();
+    let bounds = Bounds { parallel: NonZeroUsize::new(2), ..Bounds::default() };
+    let loader: Loader = Box::new(move || Ok(Parts { bounds, ..parts(&path, None) }));
+    let serving = Setup { folder: Some(folder), ..Setup::new(vec![("tiny", loader)]) }.ready();
+    let body = json!({"prompt": "t5 t6", "max_tokens": 600, "temperature": 0, "ignore_eos": true});
+    let alone = serving.post("/v1/completions", &body).good();
+    let most = thread::scope(|scope| {
+        let ask = || assert_eq!(serving.post("/v1/completions", &body).good()["choices"], alone["choices"]);
+        let clients: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+        let mut most = 0.0f64;
+        while !clients.iter().all(|client| client.is_finished()) {
+            most = most.max(serving.figure("requests_running"));
+        }
+        most
+    });
+    assert_eq!(most, 2.0);
+    let refused = serving.post("/v1/completions", &with(&body, json!({"n": 3, "temperature": 1}))).refused(400);
+    assert!(refused["message"].as_str().is_some_and(|message| message.contains("at most 2 at once")), "{refused}");
 }
 
 /// SCH-03: whoever goes away is forgotten: queued, while the prompt is read, while the answer is made.

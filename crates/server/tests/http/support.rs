@@ -5,7 +5,7 @@ use attend_engine::EngineOptions;
 use attend_model::{LoadOptions, load};
 use attend_nn::KvTypes;
 use attend_server::{
-    AdapterAt, Address, Keys, Limits, Listen, Loader, Log, Offer, Options, Parts, Policy, Server, Tell,
+    AdapterAt, Address, Bounds, Keys, Limits, Listen, Loader, Log, Offer, Options, Parts, Policy, Server, Tell,
 };
 use attend_testkit::files::{model, safetensors, scripted, write_all};
 use attend_text::{ChatTemplate, Tokenizer};
@@ -258,8 +258,7 @@ pub fn parts(folder: &Path, kv_memory: Option<u64>) -> Parts {
         template: ChatTemplate::open(folder).expect("opens"),
         draft: None,
         options: EngineOptions { kv: KvTypes::both(attend_kernels::DType::F32), chunk: 16, ..EngineOptions::default() },
-        kv_memory,
-        prefix_cache: None,
+        bounds: Bounds { kv_memory, ..Bounds::default() },
     }
 }
 

@@ -243,7 +243,7 @@ fn mistakes_are_said_before_anything_is_loaded() {
     std::fs::write(&empty, "# no key\n").expect("written");
     let empty = empty.to_str().expect("text");
     assert!(serve(&["--api-key-file", empty]).error(1).contains("there is no key in it"));
-    assert!(serve(&["--host", "256.0.0.1", "-m", path]).error(1).contains("cannot listen on 256.0.0.1"));
+    assert!(serve(&["--host", "192.0.2.1", "-m", path]).error(1).contains("cannot listen on 192.0.2.1"));
     let (certificate, key) = (["--tls-cert", "/does/not/exist"], ["--tls-key", empty]);
     assert!(serve(&certificate).error(2).contains("--tls-key"));
     assert!(serve(&[certificate, key].concat()).error(1).contains("/does/not/exist"));

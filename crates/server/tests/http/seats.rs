@@ -147,7 +147,7 @@ fn stream(serving: &Serving, model: &str, tokens: usize) -> BufReader<std::net::
 fn a_model_with_requests_is_not_put_out() {
     let (serving, _folder) = server(&["a", "b"], Policy { most_models: Some(1), ..FOREVER });
     let said = ask(&serving, "a");
-    let mut running = stream(&serving, "a", 1500);
+    let mut running = stream(&serving, "a", 12_000);
     let order = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         scope.spawn(|| {

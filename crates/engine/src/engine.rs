@@ -239,6 +239,11 @@ impl<'m> Engine<'m> {
         self.source.footprint().per_token()
     }
 
+    /// What a token takes with a draft model beside, which has read no more than what it guesses for.
+    pub fn held_per_token(&self) -> u64 {
+        self.bytes_per_token().saturating_add(self.draft.map_or(0, Engine::bytes_per_token))
+    }
+
     /// The most tokens of a sequence for which there is room, with the one that comes next; None: as many as one likes,
     /// because every layer has a window.
     pub fn longest(&self, limits: Limits) -> Option<usize> {
@@ -272,7 +277,7 @@ impl<'m> Engine<'m> {
     /// free now.
     pub fn limits(&self) -> Limits {
         let free = memory().map_or(HELD_BYTES, |memory| memory.available / 4);
-        let tokens = HELD_BYTES.min(free) / self.bytes_per_token().max(1);
+        let tokens = HELD_BYTES.min(free) / self.held_per_token().max(1);
         Limits { tokens: usize::try_from(tokens).unwrap_or(usize::MAX), ..Limits::default() }
     }
 

@@ -328,13 +328,13 @@ fn ready(model: &Model) -> String {
     }
     let tasks: Vec<&str> = facts.tasks.iter().map(|task| task.name()).collect();
     let mut text = format!("ready: {} in {:.1} s ({})", model.name, facts.load_seconds, tasks.join(", "));
-    if facts.bytes_per_token > 0 {
+    if facts.kv_bytes > 0 {
         let tokens = facts.limits.tokens as u64;
         let context = facts.context.map_or("any length".into(), |context| screen::grouped(context as u64));
         text += &format!(
             "\n       context {context}, {} sequences at once, {} for keys and values: {} tokens in every layer",
             facts.limits.sequences,
-            screen::bytes(tokens.saturating_mul(facts.bytes_per_token)),
+            screen::bytes(facts.kv_bytes),
             screen::grouped(tokens)
         );
     }

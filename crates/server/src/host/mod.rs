@@ -46,7 +46,8 @@ pub struct Facts {
     pub context: Option<usize>,
     /// How much is worked on at once.
     pub limits: Limits,
-    pub bytes_per_token: u64,
+    /// The most bytes of keys and values, those of a draft model among them; 0 where there are none.
+    pub kv_bytes: u64,
     pub has_template: bool,
     /// How it marks thoughts and calls, where it has a template.
     pub form: Option<Form>,
@@ -474,12 +475,13 @@ fn live(
     let drafted = parts.draft.as_ref().map_or(0, |draft| draft.loaded.model.weight_bytes());
     let weights = parts.loaded.model.weight_bytes() as u64;
     let beside = attached.iter().fold(drafted as u64, |sum, adapter: &Attached| sum.saturating_add(adapter.bytes));
+    let held = |bytes: u64| (tools.limits.tokens as u64).saturating_mul(bytes);
     let facts = Facts {
         most_bytes: weights.saturating_add(beside).saturating_add(tools.most_kept()),
         tasks: tasks::Task::ALL.into_iter().filter(|task| task.fits(spec)).collect(),
         context: tools.engine.as_ref().map_or(spec.context, |engine| engine.surroundings().context),
         limits: tools.limits,
-        bytes_per_token: tools.engine.as_ref().map_or(0, attend_engine::Engine::bytes_per_token),
+        kv_bytes: tools.engine.as_ref().map_or(0, |engine| held(engine.held_per_token())),
         has_template: parts.template.is_some(),
         form: tools.form.clone(),
         tokenizer: Arc::clone(&parts.tokenizer),
@@ -492,11 +494,9 @@ fn live(
         prefixes: tools.engine.as_ref().and_then(|engine| engine.prefix_cache().cloned()),
         blends: Arc::clone(&tools.blends),
     };
-    let bytes_per_token = facts.bytes_per_token;
-    if tools.engine.is_some() {
+    if let Some(engine) = &tools.engine {
         figures.kv_tokens_limit.set(i64::try_from(facts.limits.tokens).unwrap_or(i64::MAX));
-        let bytes = (facts.limits.tokens as u64).saturating_mul(bytes_per_token);
-        figures.kv_bytes_limit.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        figures.kv_bytes_limit.set(i64::try_from(held(engine.bytes_per_token())).unwrap_or(i64::MAX));
     }
     let schedule = tools.engine.as_ref().map(|engine| engine.schedule(tools.limits).with_even_steps());
     let (sender, inbox) = mpsc::channel();

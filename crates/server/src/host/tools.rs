@@ -128,8 +128,9 @@ impl<'m> Tools<'m> {
     /// The most bytes of keys and values, with those that are kept for requests that begin alike.
     pub fn most_kept(&self) -> u64 {
         let Some(engine) = &self.engine else { return 0 };
-        let held = (self.limits.tokens as u64).saturating_mul(engine.bytes_per_token());
-        held.saturating_add(self.parts.bounds.prefix_cache.unwrap_or(held / 4))
+        let held = |bytes: u64| (self.limits.tokens as u64).saturating_mul(bytes);
+        let kept = self.parts.bounds.prefix_cache.unwrap_or(held(engine.bytes_per_token()) / 4);
+        held(engine.held_per_token()).saturating_add(kept)
     }
 
     /// The engine, for requests of text.
@@ -274,9 +275,9 @@ fn limits(engine: &mut Engine<'_>, bounds: Bounds) -> Result<Limits, String> {
     let mut usual = engine.limits();
     usual.sequences = bounds.parallel.map_or(usual.sequences, NonZeroUsize::get);
     let Some(bytes) = bounds.kv_memory else { return Ok(within(engine, usual)) };
-    let tokens = usize::try_from(bytes / engine.bytes_per_token().max(1)).unwrap_or(usize::MAX);
+    let tokens = usize::try_from(bytes / engine.held_per_token().max(1)).unwrap_or(usize::MAX);
     if tokens < BLOCK_TOKENS {
-        let least = engine.bytes_per_token().saturating_mul(BLOCK_TOKENS as u64);
+        let least = engine.held_per_token().saturating_mul(BLOCK_TOKENS as u64);
         return Err(format!("{bytes} bytes for keys and values hold {tokens} tokens; at least {least} are needed"));
     }
     Ok(within(engine, Limits { tokens, ..usual }))

@@ -88,6 +88,24 @@ fn no_more_at_once_than_is_allowed() {
     assert!(refused["message"].as_str().is_some_and(|message| message.contains("at most 2 at once")), "{refused}");
 }
 
+/// A draft model's keys and values are among those that the memory for them is for.
+#[test]
+fn a_draft_takes_of_the_memory_for_keys_and_values() {
+    let kv_memory = Some(8 * 64 * BYTES_PER_TOKEN);
+    let folder = tiny(json!({}));
+    let path = folder.path().to_owned();
+    let loader: Loader = Box::new(move || {
+        let draft = Some(Box::new(parts(&path, None)));
+        Ok(Parts { draft, ..parts(&path, kv_memory) })
+    });
+    let drafted = Setup { folder: Some(folder), ..Setup::new(vec![("tiny", loader)]) }.ready();
+    let alone = tiny_server(json!({}), kv_memory);
+    assert_eq!((drafted.figure("kv_tokens_limit"), alone.figure("kv_tokens_limit")), (4.0 * 64.0, 8.0 * 64.0));
+    let body = json!({"prompt": "t5 t6", "max_tokens": 100, "temperature": 0});
+    let [with, without] = [&drafted, &alone].map(|serving| serving.post("/v1/completions", &body).good());
+    assert_eq!(with["choices"], without["choices"]);
+}
+
 /// SCH-03: whoever goes away is forgotten: queued, while the prompt is read, while the answer is made.
 #[test]
 fn clients_that_go_away_free_everything() {

@@ -379,7 +379,7 @@ fn rest((mut bytes, mut reader): (Vec<u8>, BufReader<TcpStream>)) -> String {
 
 #[test]
 fn they_come_and_go_while_requests_run() {
-    const TOKENS: usize = 15_000;
+    const TOKENS: usize = 8000;
     let (shelf, changes) = (shelf(), json!({"max_position_embeddings": 60_000}));
     let mut setup = tiny_setup(changes.clone(), Some(100_000 * BYTES_PER_TOKEN));
     setup.adapter_folder = Some(shelf.path().to_owned());

@@ -147,12 +147,35 @@ impl Lark<'_> {
                     None => writeln!(lark, "until[suffix={}]: /(.|\\n)*/", json!(open)),
                 };
                 let _ = writeln!(lark, "text: /(.|\\n)+/");
-                match self.offered.single {
-                    true => writeln!(lark, "start: {first}(until {block} | text?)"),
-                    false => writeln!(lark, "start: {first}(until {block})* text?"),
+                let bare = self.bare(lark);
+                match (self.offered.single, bare) {
+                    (true, true) => writeln!(lark, "start: {first}(bare text? | until {block} | text?)"),
+                    (true, false) => writeln!(lark, "start: {first}(until {block} | text?)"),
+                    (false, true) => writeln!(lark, "start: {first}bare* (until {block})* text?"),
+                    (false, false) => writeln!(lark, "start: {first}(until {block})* text?"),
                 }
             }
         };
+    }
+
+    /// Calls at the beginning of an answer whose marks the model forgets, if it may: what names a function is read there, in a
+    /// fence or not, until its arguments come.
+    fn bare(&self, lark: &mut String) -> bool {
+        if !self.form.forgets_marks() {
+            return false;
+        }
+        let mut all = Vec::new();
+        for (index, (name, ..)) in self.offered.schemas().enumerate() {
+            let name: String = name
+                .chars()
+                .flat_map(|c| ['\\', c].into_iter().skip(usize::from(c.is_alphanumeric() || c == '_')))
+                .collect();
+            let begin = r#"\s*(```json\s*)?;?\s*\{\s*"name"\s*:\s*"#;
+            let _ = writeln!(lark, r#"bare_{index}[lazy]: /{begin}"{name}"\s*,\s*"(arguments|parameters)"\s*:/"#);
+            all.push(format!(r#"bare_{index} " "? arguments_{index}"#));
+        }
+        let _ = writeln!(lark, "bare: ({}) /\\s*\\}}/", all.join(" | "));
+        true
     }
 
     /// The calls of all functions.

@@ -454,3 +454,31 @@ fn marks_that_are_special_tokens_are_seen() {
     };
     assert_eq!(shown.replace(' ', ""), "<tool_call>x");
 }
+
+/// Where calls were held to schemas, only what was held is a call.
+#[test]
+fn calls_in_one_form_alone() {
+    let held = form("{{ tools }} <tool_call>", &[]).held();
+    let arguments = r#"{"city": "Rome"}"#;
+    let called = [Part::Call(Call { name: "weather".into(), arguments: arguments.into() })];
+    for text in [
+        format!("<tool_call>\n{{\"name\": \"weather\", \"arguments\": {arguments}}}\n</tool_call>"),
+        format!("{{\"name\": \"weather\", \"arguments\": {arguments}}}"),
+        format!("\n{{\n  \"name\" : \"weather\" ,\n  \"parameters\" :{arguments}\n}}\n"),
+        format!("```json\n{{\"name\": \"weather\", \"arguments\": {arguments}}}\n```"),
+    ] {
+        always(&held, false, &text, &called);
+    }
+    for text in [
+        format!("{{\"arguments\": {arguments}, \"name\": \"weather\"}}"),
+        format!("{{\"name\": \"weather\", \"arguments\": {{}}, \"arguments\": {arguments}}}"),
+        format!("{{\"name\": \"weather\", \"id\": 1, \"arguments\": {arguments}}}"),
+        format!("{{\"name\": \"we\\u0061ther\", \"arguments\": {arguments}}}"),
+        format!("{{\"name\": \"sun\", \"arguments\": {arguments}}}"),
+        format!("```json\n[{{\"name\": \"weather\", \"arguments\": {arguments}}}]\n```"),
+        format!("Look: {{\"name\": \"weather\", \"arguments\": {arguments}}}"),
+        "<function=weather><parameter=city>Rome</parameter></function>".to_owned(),
+    ] {
+        always(&held, false, &text, &[Part::Content(text.clone())]);
+    }
+}

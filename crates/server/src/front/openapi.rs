@@ -93,6 +93,10 @@ const LORA: &[Field] = &[("lora", List)];
 const CUT: &[Field] = &[("truncate", Flag)];
 const OLLAMA: &[Field] = &[("options", Object), ("stream", Flag), ("format", Format), ("keep_alive", Time)];
 
+const RANKED: &[Field] = &[("query", Text), ("documents", List)];
+const RANKING: &[&[Field]] =
+    &[MODEL, &[("top_n", Count(1, 1024)), ("return_documents", Flag), ("raw_scores", Flag)], CUT];
+
 /// Routes that take one.
 pub const ROUTES: &[Route] = &[
     (
@@ -167,12 +171,8 @@ pub const ROUTES: &[Route] = &[
         &[("model", Text), ("messages", List)],
         &[&[("system", Content), ("tools", List), ("tool_choice", Object), ("thinking", Object)]],
     ),
-    (
-        "/v1/rerank",
-        "Which documents answer a query",
-        &[("query", Text), ("documents", List)],
-        &[MODEL, &[("top_n", Count(1, 1024)), ("return_documents", Flag), ("raw_scores", Flag)], CUT],
-    ),
+    ("/v1/rerank", "Which documents answer a query", RANKED, RANKING),
+    ("/v2/rerank", "The same, by another name", RANKED, RANKING),
     (
         "/v1/classify",
         "Labels of texts",
@@ -265,6 +265,7 @@ pub const ROUTES: &[Route] = &[
         &[("model", Text), ("input", Texts)],
         &[&[("dimensions", Count(1, 1 << 20)), ("options", Object)], CUT],
     ),
+    ("/api/embeddings", "One vector", &[("model", Text), ("prompt", Text)], &[&[("options", Object)]]),
     ("/api/show", "What a model is", &[("model", Text)], &[]),
 ];
 
@@ -292,6 +293,9 @@ pub async fn document(_: Asked) -> Result<Response<Body>, Failure> {
             json!({"summary": summary, "requestBody": {"required": true, "content": content}, "responses": answers});
         paths.insert((*path).into(), json!({"post": post}));
     }
+    let name = json!({"name": "name", "in": "path", "required": true, "schema": {"type": "string"}});
+    let one = json!({"summary": "One model", "parameters": [name], "responses": answers});
+    paths.insert("/v1/models/{name}".into(), json!({"get": one}));
     let scales = json!({
         "type": "object", "properties": {"id": schema(Count(0, u64::MAX)), "scale": schema(Number(-STRONGEST, STRONGEST))},
         "required": ["id", "scale"],

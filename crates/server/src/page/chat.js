@@ -6,8 +6,8 @@ import { button, copyButton, el, fit, remember } from "./dom.js";
 
 /** The settings of a request: their names there, and how they are entered. */
 const NUMBERS = [
-  { name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05, hint: "the model's own" },
-  { name: "top_p", label: "Top-p", min: 0, max: 1, step: 0.01, hint: "the model's own" },
+  { name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05, hint: "model's own" },
+  { name: "top_p", label: "Top-p", min: 0, max: 1, step: 0.01, hint: "model's own" },
   { name: "max_tokens", label: "Max tokens", min: 1, step: 1, hint: "until the context is full" },
   { name: "seed", label: "Seed", min: 0, step: 1, hint: "a fresh one" },
 ];

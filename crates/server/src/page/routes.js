@@ -11,6 +11,7 @@ const EXAMPLES = {
   prompt: "The sky is blue because",
   messages: [{ role: "user", content: "Why is the sky blue?" }],
   max_tokens: 64,
+  max_completion_tokens: 64,
   input: "The house is wonderful.",
   inputs: "The house is wonderful.",
   query: "Where does it rain?",
@@ -23,6 +24,8 @@ const EXAMPLES = {
   tools: [{ type: "function", function: { name: "weather", parameters: { type: "object", properties: { city: { type: "string" } } } } }],
   response_format: { type: "json_object" },
   stream: true,
+  id: 0,
+  options: { num_predict: 64 },
 };
 const OBJECTS = { "/similarity": { source_sentence: "It rains.", sentences: ["It pours.", "The sun shines."] } };
 
@@ -30,8 +33,13 @@ const OBJECTS = { "/similarity": { source_sentence: "It rains.", sentences: ["It
 function value(schema) {
   if (schema.oneOf) return value(schema.oneOf[0]);
   if (schema.type === "integer" || schema.type === "number") return schema.minimum > 0 ? schema.minimum : Math.min(1, schema.maximum ?? 1);
-  return { string: "", boolean: true, array: [], object: {} }[schema.type] ?? null;
+  if (schema.type === "array") return schema.items ? [value(schema.items)] : [];
+  if (schema.type === "object") return Object.fromEntries((schema.required ?? []).map((name) => [name, EXAMPLES[name] ?? value(schema.properties[name])]));
+  return { string: "", boolean: true }[schema.type] ?? null;
 }
+
+/** What ends an answer that would go on to the end of the context. */
+const ENDS = ["max_tokens", "max_completion_tokens"];
 
 /** A type in words. */
 function type(schema) {
@@ -55,7 +63,7 @@ class Route {
       el("h3", { class: "call" }, el("span", { class: `method ${method}` }, method.toUpperCase()), path), el("p", { class: "about" }, summary),
       this.body && el("label", {}, "Body", this.body),
       el("div", { class: "row" }, copyButton(() => this.command(), "Copy as curl"), this.stopper, el("button", { type: "submit", class: "main" }, "Send")),
-      this.schema && this.fields());
+      this.schema?.properties && this.fields());
     this.element = el("div", { class: "task route" }, form, this.out);
   }
 
@@ -78,7 +86,12 @@ class Route {
     this.models = models;
     if (!this.body || this.body.value) return;
     const { properties, required } = this.schema;
-    const names = [...new Set([...(models.length > 1 && properties.model ? ["model"] : []), ...required, ...(properties.max_tokens ? ["max_tokens"] : [])])];
+    if (!properties) {
+      this.body.value = pretty(value(this.schema));
+      return;
+    }
+    const offered = [...(models.length > 1 ? ["model"] : []), ...required, ...ENDS, ...(properties.stream ? ["options"] : [])];
+    const names = [...new Set(offered)].filter((name) => properties[name]);
     this.body.value = pretty(Object.fromEntries(names.map((name) => [name, this.example(name, properties[name], models)])));
   }
 
@@ -94,10 +107,15 @@ class Route {
     }
   }
 
+  /** Its path, with the first model's name where one stands in it. */
+  address() {
+    return this.path.replace("{name}", encodeURI(this.models[0]?.id ?? ""));
+  }
+
   /** The same for a command line. */
   command() {
     const quoted = (text) => `'${text.replace(/'/g, "'\\''")}'`;
-    return `curl ${quoted(location.origin + this.path)}${this.body ? ` -d ${quoted(this.body.value)}` : ""}`;
+    return `curl ${quoted(location.origin + this.address())}${this.body ? ` -d ${quoted(this.body.value)}` : ""}`;
   }
 
   say(...children) {
@@ -125,7 +143,7 @@ class Route {
     this.say(head, el("figure", { class: "code" }, text));
     window.dispatchEvent(new CustomEvent("work-begins"));
     try {
-      const response = await send(this.path, body, running.signal);
+      const response = await send(this.address(), body, running.signal);
       const kind = response.headers.get("content-type") ?? "";
       const said = () => `${response.status} ${response.statusText}, ${Math.round(performance.now() - begun)} ms, ${kind}`;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -183,7 +201,8 @@ export class Routes {
   }
 
   show(open) {
-    const choose = (route) => button(route.path, () => {
+    const twice = ({ path }) => this.routes.filter((route) => route.path === path).length > 1;
+    const choose = (route) => button(twice(route) ? `${route.method.toUpperCase()} ${route.path}` : route.path, () => {
       this.show(route);
       this.list.querySelector("[aria-current]").focus();
     }, { title: route.method.toUpperCase(), "aria-current": route === open ? "true" : undefined });

@@ -63,7 +63,7 @@ fn every_field_is_known_to_its_route() {
         }
     }
     for path in document["paths"].as_object().expect("paths").keys() {
-        let answer = serving.get(path);
+        let answer = serving.get(&path.replace("{name}", "tiny"));
         assert!([200, 405].contains(&answer.status), "{path}: {answer:?}");
     }
     serving.until_idle();

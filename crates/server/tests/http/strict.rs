@@ -113,11 +113,33 @@ fn strict_functions_bind_their_calls_and_nothing_else() {
     let text: &[&str] = &["call", "Hello {there}", ", <tool> {\"name\": \"weather\"}", " and <tool_cal", "ls>."];
     let whole = text[1..].concat();
     assert_eq!(said(&bent(TEMPLATE, text, &[]), &body), (json!({"content": whole}), "stop".into()));
-    // An object without the marks is no call where calls are bound: nobody has held it to anything.
-    let bare: &[&str] = &["call", "{\"name\": \"weather\", ", "\"arguments\": ", ROME, "}"];
-    assert_eq!(said(&bent(TEMPLATE, bare, &[]), &body), (json!({"content": bare[1..].concat()}), "stop".into()));
+    // Objects whose marks the model forgets, at the beginning of its answer: whoever reads them as calls has held them to the
+    // schema.
     let unbound = with(&body, json!({"tools": [tool("weather", false)]}));
-    assert_eq!(said(&bent(TEMPLATE, bare, &[]), &unbound).1, "tool_calls");
+    let fence: &[&str] = &["call", "```json\n{\n  \"name\": \"weather\",\n", "  \"arguments\": ", ROME, "\n}\n```"];
+    let bare: &[&str] = &["call", "{\"name\": \"weather\", ", "\"arguments\": ", ROME, "}"];
+    for script in [bare, fence] {
+        for (body, city) in [(&unbound, "Rome"), (&body, "Paris")] {
+            let (message, reason) = said(&bent(TEMPLATE, script, &[]), body);
+            assert_eq!((reason.as_str(), &message["content"]), ("tool_calls", &Value::Null), "{message}");
+            let called = &message["tool_calls"][0]["function"];
+            let arguments = called["arguments"].as_str().expect("a text");
+            let arguments: Value = serde_json::from_str(arguments).expect("JSON");
+            assert_eq!((&called["name"], arguments), (&json!("weather"), json!({"city": city})), "{script:?}");
+        }
+    }
+    // Of others nobody knows what they hold: they are text, and so is what comes later.
+    for script in [
+        ["call", "{\"arguments\": ", ROME, ", \"name\": \"weather\"}"],
+        ["call", "{\"name\": \"we\\u0061ther\", \"arguments\": ", ROME, "}"],
+        ["call", "{\"name\": \"weather\", \"id\": 1, \"arguments\": ", ROME, "}"],
+        ["call", "```json\n[{\"name\": \"weather\", \"arguments\": ", ROME, "}]\n```"],
+        ["call", "Look: {\"name\": \"weather\", \"arguments\": ", ROME, "}"],
+        ["call", "{\"name\": \"sun\", \"arguments\": ", ROME, "}"],
+    ] {
+        let whole = script[1..].concat();
+        assert_eq!(said(&bent(TEMPLATE, &script, &[]), &body), (json!({"content": whole}), "stop".into()));
+    }
     // Two calls, of which the first is bound, with text around them; the model says itself what is right.
     let (paris, aim) = ("{\"city\": \"Paris\"}", "{\"name\": \"aim\", \"arguments\": {\"x\": [1]}}");
     let twice: &[&str] = &[

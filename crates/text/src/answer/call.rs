@@ -46,6 +46,8 @@ pub(super) struct CallReader {
     whole: usize,
     mark: usize,
     found: Vec<Call>,
+    /// Only objects that begin with the name and the arguments are calls.
+    ordered: bool,
 }
 
 impl CallReader {
@@ -64,7 +66,14 @@ impl CallReader {
             whole: 0,
             mark: mark.len().max(1),
             found: Vec::new(),
+            ordered: false,
         }
+    }
+
+    /// The same, for which no object is a call that does not begin with the name and the arguments, as one does whose arguments
+    /// were held to a schema.
+    pub fn ordered(self, ordered: bool) -> CallReader {
+        CallReader { ordered, ..self }
     }
 
     pub fn push(&mut self, text: &str) {
@@ -280,6 +289,9 @@ impl CallReader {
     }
 
     fn calls(&self, text: &str, functions: &Functions) -> Option<Vec<Call>> {
+        if self.ordered && !is_ordered(text) {
+            return None;
+        }
         let list = if text.trim_start().starts_with('[') { items(text) } else { vec![text] };
         let one = |text: &str| {
             let inner = member(text, "function").filter(|inner| inner.starts_with('{')).unwrap_or(text);
@@ -317,6 +329,17 @@ pub(super) fn may_be_call(text: &str) -> bool {
         Some((own, _)) => own == *key,
         None => key.starts_with(text),
     })
+}
+
+/// Whether this is an object of a name, written without escapes, and arguments, in this order.
+fn is_ordered(text: &str) -> bool {
+    let [name, arguments] = items(text)[..] else { return false };
+    let key =
+        |member: &str, wanted: &[&str]| member.split_once(':').is_some_and(|(key, _)| wanted.contains(&key.trim_end()));
+    text.starts_with('{')
+        && key(name, &["\"name\""])
+        && !name.contains('\\')
+        && key(arguments, &["\"arguments\"", "\"parameters\""])
 }
 
 /// Without the line breaks that stand between a value and its marks.

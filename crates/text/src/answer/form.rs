@@ -72,9 +72,11 @@ impl Form {
         self.written
     }
 
-    /// The same, for which calls in any other form are text.
+    /// The same, for which calls in any other form are text. Where marks may be forgotten, an object at the beginning of an answer
+    /// is a call if [`Form::forgets_marks`] says so and its name and arguments come first, in this order.
     pub fn held(self) -> Form {
         let kept: &[CallForm] = match self.written {
+            Written::Tagged if self.forgets_marks() => &[CallForm::Tagged, CallForm::Bare],
             Written::Tagged => &[CallForm::Tagged],
             Written::Objects => &[CallForm::PythonTag, CallForm::Bare],
             Written::Bracketed(_) => &[CallForm::Bracketed],
@@ -84,6 +86,15 @@ impl Form {
         };
         let calls = if self.channels { self.calls } else { kept.to_vec() };
         Form { calls, held: true, ..self }
+    }
+
+    /// Whether objects without marks, in a fence or not, are calls where an answer begins with them.
+    pub fn forgets_marks(&self) -> bool {
+        self.written == Written::Tagged && self.calls.contains(&CallForm::Bare)
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.held
     }
 
     /// The same, for which thoughts are text.
@@ -136,8 +147,8 @@ impl Form {
         let all = [("{", CallForm::BARE), (fence, CallForm::FENCE)].into_iter();
         let kept = match (self.calls.contains(&CallForm::Bare), self.held) {
             (false, _) => 0,
-            (true, true) => 1,
-            (true, false) => 2,
+            (true, true) if self.written == Written::Objects => 1,
+            (true, _) => 2,
         };
         all.take(kept)
     }

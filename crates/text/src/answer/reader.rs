@@ -155,7 +155,10 @@ impl AnswerReader {
         }
         let opening = bare().find(|(begin, _)| self.pending.starts_with(begin));
         self.stage = match opening {
-            Some((_, opening)) => Stage::Call(Box::new(CallReader::new(opening, std::mem::take(&mut self.pending)))),
+            Some((_, opening)) => {
+                let call = CallReader::new(opening, std::mem::take(&mut self.pending));
+                Stage::Call(Box::new(call.ordered(self.form.is_held())))
+            }
             None => Stage::Text,
         };
         true

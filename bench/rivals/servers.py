@@ -10,6 +10,7 @@ rival without one is left out. Needs Python 3.9 or later and nothing else.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -182,7 +183,9 @@ def servers(options, folder):
 def main():
     options = arguments()
     clients = [int(count) for count in options.clients.split(",")]
-    with tempfile.TemporaryDirectory() as thrown_away:
+    asked = []
+    # Whoever has seen enough is told what there is.
+    with tempfile.TemporaryDirectory() as thrown_away, contextlib.suppress(KeyboardInterrupt):
         asked = servers(options, os.path.abspath(options.environments or thrown_away))
         for turn in range(options.rounds):
             for load in options.loads.split(","):

@@ -1,14 +1,18 @@
 //! How much of prompts a step reads beside sequences that go on (chunked prefill; Agrawal et al. 2023, Sarathi): so much that
 //! the step takes not much longer than it would without, because everyone else waits for it.
 //!
-//! Where few read, a step may take half as long again as a plain one. Where there is more than one that reads for every four
-//! sequences that go on, a step reads for a fifth of a second: the sooner all of them go on, the more tokens a step gives. What a
-//! token costs to read is measured step by step. Answers do not depend on any of it.
+//! Where few read, a step may take half as long again as a plain one, or read for a tenth of a second: short prompts are read
+//! whole, because a pause now and then is better than many steps that are all longer. Where there is more than one that reads
+//! for every four sequences that go on, a step reads for a fifth of a second: the sooner all of them go on, the more tokens a
+//! step gives. What a token costs to read is measured step by step. Answers do not depend on any of it.
 
 use std::time::Duration;
 
 /// By how much of a plain step one that reads may be longer.
 const LONGER: f64 = 0.5;
+
+/// Seconds for which a step may read in any case.
+const SHORT: f64 = 0.1;
 
 /// Seconds for which a step may read where many do.
 const MANY: f64 = 0.2;
@@ -49,7 +53,7 @@ impl Pace {
         let Company { going_on, reading, plain } = company;
         let (Some(plain), Some(token), 1..) = (plain, self.token, going_on) else { return most };
         let few = reading * FEW < going_on;
-        let longer = (plain * LONGER).max(if few { 0.0 } else { MANY });
+        let longer = (plain * LONGER).max(if few { SHORT } else { MANY });
         // A clock that stands still gives no number, or an endless one: it is no reason to read less.
         let fits = longer / token;
         if fits.is_finite() { (fits as usize).max(LEAST).min(most) } else { most }
@@ -85,14 +89,18 @@ mod tests {
     #[test]
     fn a_step_gets_longer_by_what_its_company_bears() {
         let pace = known();
-        assert_eq!(pace.of(company(16, 1, Some(100.0)), 512), 50);
-        assert_eq!(pace.of(company(16, 3, Some(100.0)), 512), 50);
-        assert_eq!(pace.of(company(16, 4, Some(100.0)), 512), 200);
+        assert_eq!(pace.of(company(16, 1, Some(100.0)), 512), 100);
+        assert_eq!(pace.of(company(16, 1, Some(300.0)), 512), 150);
+        assert_eq!(pace.of(company(16, 3, Some(300.0)), 512), 150);
+        assert_eq!(pace.of(company(16, 4, Some(300.0)), 512), 200);
         assert_eq!(pace.of(company(1, 1, Some(20.0)), 512), 200);
         assert_eq!(pace.of(company(1, 1, Some(900.0)), 512), 450);
         // Never less than costs little, never more than a chunk.
-        assert_eq!(pace.of(company(16, 1, Some(10.0)), 512), LEAST);
+        assert_eq!(pace.of(company(16, 1, Some(10.0)), 512), 100);
         assert_eq!(pace.of(company(16, 1, Some(9000.0)), 512), 512);
+        let mut slow = Pace::default();
+        slow.learn(100, company(0, 1, None), Duration::from_secs(1));
+        assert_eq!(slow.of(company(16, 1, Some(10.0)), 512), LEAST);
         assert_eq!(pace.of(company(16, 1, Some(10.0)), 5), 5);
     }
 
@@ -115,9 +123,9 @@ mod tests {
         let mut pace = Pace::default();
         (0..40).for_each(|_| pace.learn(20, company(8, 1, Some(60.0)), Duration::from_millis(100)));
         // Two milliseconds a token.
-        assert_eq!(pace.of(company(8, 1, Some(202.0)), 512), 50);
+        assert_eq!(pace.of(company(8, 1, Some(402.0)), 512), 100);
         pace.learn(TELLING - 1, company(8, 1, Some(60.0)), Duration::from_secs(9));
-        assert_eq!(pace.of(company(8, 1, Some(202.0)), 512), 50);
+        assert_eq!(pace.of(company(8, 1, Some(402.0)), 512), 100);
         // A step that was faster than a plain one costs nothing, not less.
         let mut quick = Pace::default();
         quick.learn(20, company(8, 1, Some(60.0)), Duration::from_millis(10));

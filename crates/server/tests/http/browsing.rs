@@ -92,7 +92,7 @@ fn a_conversation() {
     assert_eq!(last(&mut browser, ".prose pre"), "<b>two</b>");
     assert!(browser.value("document.querySelector('.prose').textContent").to_string().contains("<img src=x onerror"));
     assert_eq!(browser.value("document.querySelectorAll('.log img, .log b').length"), json!(0));
-    assert!(last(&mut browser, ".notes").contains("tokens/s"), "{}", last(&mut browser, ".notes"));
+    assert!(last(&mut browser, ".notes").contains("7 written"), "{}", last(&mut browser, ".notes"));
     // A line may be broken without being sent, and what was said may be said anew.
     browser.click("#prompt");
     browser.insert("two");

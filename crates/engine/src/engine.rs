@@ -248,7 +248,7 @@ impl<'m> Engine<'m> {
     /// because every layer has a window.
     pub fn longest(&self, limits: Limits) -> Option<usize> {
         let footprint = self.source.footprint();
-        let room = (limits.tokens as u64).saturating_mul(footprint.per_token());
+        let room = limits.bytes(footprint.per_token());
         let fits =
             |blocks: usize| footprint.of_sequence(blocks.saturating_mul(BLOCK_TOKENS), self.around.chunk) <= room;
         if fits(MOST_BLOCKS) {

@@ -43,6 +43,13 @@ pub struct Limits {
     pub tokens: usize,
 }
 
+impl Limits {
+    /// Bytes of the room for keys and values, for so many bytes of a token in every layer.
+    pub fn bytes(&self, per_token: u64) -> u64 {
+        (self.tokens as u64).saturating_mul(per_token)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits { sequences: 64, tokens: 1 << 15 }

@@ -147,12 +147,10 @@ impl Lark<'_> {
                     None => writeln!(lark, "until[suffix={}]: /(.|\\n)*/", json!(open)),
                 };
                 let _ = writeln!(lark, "text: /(.|\\n)+/");
-                let bare = self.bare(lark);
-                match (self.offered.single, bare) {
-                    (true, true) => writeln!(lark, "start: {first}(bare text? | until {block} | text?)"),
-                    (true, false) => writeln!(lark, "start: {first}(until {block} | text?)"),
-                    (false, true) => writeln!(lark, "start: {first}bare* (until {block})* text?"),
-                    (false, false) => writeln!(lark, "start: {first}(until {block})* text?"),
+                let (one, all) = if self.bare(lark) { ("bare text? | ", "bare* ") } else { ("", "") };
+                match self.offered.single {
+                    true => writeln!(lark, "start: {first}({one}until {block} | text?)"),
+                    false => writeln!(lark, "start: {first}{all}(until {block})* text?"),
                 }
             }
         };

@@ -475,13 +475,12 @@ fn live(
     let drafted = parts.draft.as_ref().map_or(0, |draft| draft.loaded.model.weight_bytes());
     let weights = parts.loaded.model.weight_bytes() as u64;
     let beside = attached.iter().fold(drafted as u64, |sum, adapter: &Attached| sum.saturating_add(adapter.bytes));
-    let held = |bytes: u64| (tools.limits.tokens as u64).saturating_mul(bytes);
     let facts = Facts {
         most_bytes: weights.saturating_add(beside).saturating_add(tools.most_kept()),
         tasks: tasks::Task::ALL.into_iter().filter(|task| task.fits(spec)).collect(),
         context: tools.engine.as_ref().map_or(spec.context, |engine| engine.surroundings().context),
         limits: tools.limits,
-        kv_bytes: tools.engine.as_ref().map_or(0, |engine| held(engine.held_per_token())),
+        kv_bytes: tools.engine.as_ref().map_or(0, |engine| tools.limits.bytes(engine.held_per_token())),
         has_template: parts.template.is_some(),
         form: tools.form.clone(),
         tokenizer: Arc::clone(&parts.tokenizer),
@@ -496,7 +495,7 @@ fn live(
     };
     if let Some(engine) = &tools.engine {
         figures.kv_tokens_limit.set(i64::try_from(facts.limits.tokens).unwrap_or(i64::MAX));
-        figures.kv_bytes_limit.set(i64::try_from(held(engine.bytes_per_token())).unwrap_or(i64::MAX));
+        figures.kv_bytes_limit.set(i64::try_from(tools.limits.bytes(engine.bytes_per_token())).unwrap_or(i64::MAX));
     }
     let schedule = tools.engine.as_ref().map(|engine| engine.schedule(tools.limits).with_even_steps());
     let (sender, inbox) = mpsc::channel();

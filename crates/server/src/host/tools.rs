@@ -70,8 +70,7 @@ impl<'m> Tools<'m> {
             None => Limits::default(),
         };
         let engine = engine.map(|engine| {
-            let quarter = (limits.tokens as u64).saturating_mul(engine.bytes_per_token()) / 4;
-            let bytes = parts.bounds.prefix_cache.unwrap_or(quarter);
+            let bytes = prefix_bytes(parts.bounds, limits, &engine);
             engine.with_prefix_cache((bytes > 0).then(|| PrefixCache::new(bytes)))
         });
         let step = if engine.is_some() { SHARED_STEP } else { OWN_STEP };
@@ -128,9 +127,8 @@ impl<'m> Tools<'m> {
     /// The most bytes of keys and values, with those that are kept for requests that begin alike.
     pub fn most_kept(&self) -> u64 {
         let Some(engine) = &self.engine else { return 0 };
-        let held = |bytes: u64| (self.limits.tokens as u64).saturating_mul(bytes);
-        let kept = self.parts.bounds.prefix_cache.unwrap_or(held(engine.bytes_per_token()) / 4);
-        held(engine.held_per_token()).saturating_add(kept)
+        let kept = prefix_bytes(self.parts.bounds, self.limits, engine);
+        self.limits.bytes(engine.held_per_token()).saturating_add(kept)
     }
 
     /// The engine, for requests of text.
@@ -268,6 +266,11 @@ fn encoding(error: attend_text::Error) -> Failure {
 /// An engine over the parts of a model.
 pub fn engine(parts: &Parts) -> Result<Engine<'_>, String> {
     Engine::new(&parts.loaded, Some(&parts.tokenizer), &parts.options).map_err(|error| error.to_string())
+}
+
+/// The most bytes that are kept for requests that begin alike.
+fn prefix_bytes(bounds: Bounds, limits: Limits, engine: &Engine<'_>) -> u64 {
+    bounds.prefix_cache.unwrap_or(limits.bytes(engine.bytes_per_token()) / 4)
 }
 
 /// How much is worked on at once. A sequence is never longer than what the memory for keys and values holds.
